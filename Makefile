@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up .venv first if need be.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test test-slow lint format proto bench clean venv
+
+help:  ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: venv  ## Train FedPVR, FedAvg and SCAFFOLD with a real server and real clients on this machine.
+	$(BIN)/fedlab demo
+
+test: venv  ## Run the tests (under five minutes on two cores).
+	$(BIN)/pytest
+
+test-slow: venv  ## Run the long tests too.
+	$(BIN)/pytest -m "slow or not slow"
+
+lint: venv  ## Check style and types.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: venv  ## Put the code into house style.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: venv  ## Generate the bindings from proto/ again.
+	$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy \
+		--python_out=proto --mypy_out=quiet:proto proto/fedpvr/v1/*.proto
+	$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+		--grpc_python_out=proto --mypy_grpc_out=quiet:proto proto/fedpvr/v1/federation.proto
+
+bench: venv  ## Measure the wire codec and the fold.
+	$(BIN)/python benchmarks/bench_wire.py
+	$(BIN)/python benchmarks/bench_fold.py
+
+# The environment is rebuilt only when the pins change; the copy inside it says which pins it has.
+venv:
+	@cmp -s requirements.txt .venv/requirements.txt || { set -e; \
+		echo "setting up .venv (once, a minute or two) ..."; \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say: make PYTHON=python3.11")'; \
+		rm -rf .venv; $(PYTHON) -m venv .venv; \
+		$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt; \
+		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+		cp requirements.txt .venv/requirements.txt; }
+
+clean:  ## Remove the environment and everything generated but not committed.
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist runs

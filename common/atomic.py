@@ -1,0 +1,33 @@
+"""Files that are replaced whole: after a crash there is the old one or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A scratch path that takes the place of `path`, synced to disk, when the block ends without an error."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield scratch
+        with scratch.open("rb+") as file:
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replaces `path` by a JSON document."""
+    with replacing(path) as scratch:
+        scratch.write_text(json.dumps(value, indent=2) + "\n")

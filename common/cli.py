@@ -1,0 +1,62 @@
+"""What the command lines share: one line for an error, settings from a TOML file, plain log lines."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common.errors import ConfigError, FedError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+
+
+class Group(click.Group):
+    """A command group that ends every known error as one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(ctx)
+        except FedError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(error.exit_code) from error
+
+
+def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Callback of `--config FILE.toml`: its values become defaults, below flags and environment."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    known = {parameter.name for parameter in ctx.command.params} - {"config"}
+    settings = {key.replace("-", "_"): value for key, value in values.items()}
+    unknown = sorted(settings.keys() - known)
+    if unknown:
+        raise ConfigError(
+            f"--config {path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
+    ctx.default_map = {**(ctx.default_map or {}), **settings}
+    return path
+
+
+def say(line: str) -> None:
+    """Prints one log line with the time."""
+    print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+def require_address(flag: str, address: str) -> None:
+    """Raises for anything but HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{flag} must be HOST:PORT, for example 127.0.0.1:50051, got {address!r}")
+
+
+def exit_code(signal_number: int) -> int:
+    """0 for a normal end and for SIGTERM, which asks for one; 130 for Ctrl-C, as shells expect."""
+    return 130 if signal_number == 2 else 0

@@ -1,0 +1,94 @@
+"""The settings of one run, validated once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from common.algorithm import ALGORITHMS
+from common.errors import ConfigError
+
+WEIGHTINGS = ("uniform", "examples")
+MAX_CLIENTS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Settings of one run, in the paper's symbols where it has one."""
+
+    algorithm: str = "fedpvr"
+    model: str = "cnn"
+    """Built-in name or module:factory."""
+    dataset: str = "digits"
+    """Built-in name or module:factory."""
+    num_clients: int = 4
+    """N."""
+    rounds: int = 20
+    """R."""
+    local_epochs: int | None = None
+    """E; 1 if neither this nor `local_steps` is given."""
+    local_steps: int | None = None
+    """K."""
+    batch_size: int | None = 32
+    """B; None is the whole shard in every step."""
+    eta_l: float = 0.1
+    """Local step size."""
+    eta_g: float = 1.0
+    """Server step size; 1 replaces x by the mean of the y_i."""
+    momentum: float = 0.0
+    """Local momentum outside S_svr; buffers start at zero each round."""
+    svr: tuple[str, ...] = ()
+    """Patterns that select S_svr; empty leaves it to the algorithm."""
+    alpha: float = 0.5
+    """Concentration of the Dirichlet partition; small means very different clients."""
+    partition: str | None = None
+    """File with ready-made shards instead of the Dirichlet partition."""
+    augment: bool | None = None
+    """Random flip and crop; None leaves it to the data set."""
+    weighting: str = "uniform"
+    """Weights of the mean over clients."""
+    seed: int = 0
+    eval_every: int = 1
+    """Evaluate after every n-th round; 0 only after the last, which is always evaluated."""
+
+    def __post_init__(self) -> None:
+        self._require_choice("algorithm", tuple(ALGORITHMS))
+        self._require_choice("weighting", WEIGHTINGS)
+        for name in ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{_flag(name)} must be at least 1, got {value}")
+        for name in ("eta_l", "eta_g", "alpha"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"{_flag(name)} must be positive, got {value}")
+        if self.num_clients > MAX_CLIENTS:
+            raise ConfigError(f"--num-clients must be at most {MAX_CLIENTS}, got {self.num_clients}")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"--momentum must be from 0 to below 1, got {self.momentum}")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"--seed must be from 0 to 4294967295, got {self.seed}")
+        if self.eval_every < 0:
+            raise ConfigError(f"--eval-every must not be negative, got {self.eval_every}")
+        if self.local_epochs is not None and self.local_steps is not None:
+            raise ConfigError("--local-epochs and --local-steps exclude each other; give one of them")
+        if self.svr and self.algorithm != "fedpvr":
+            raise ConfigError(f"--svr goes with --algorithm fedpvr; {self.algorithm} has its own S_svr")
+        if self.partition is not None and not Path(self.partition).is_file():
+            raise ConfigError(
+                f"--partition {self.partition}: no such file; write one with: fedlab partition --out"
+            )
+
+    def _require_choice(self, name: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ConfigError(f"{_flag(name)} must be one of {', '.join(choices)}, got {value!r}")
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for config.json."""
+        return asdict(self) | {"batch_size": "full" if self.batch_size is None else self.batch_size}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

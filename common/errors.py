@@ -1,0 +1,95 @@
+"""Everything that can go wrong, as one tree.
+
+FedError                    exit code 1
+  ConfigError               exit code 2: a setting or argument that cannot work
+  DataError                 a data set or partition that cannot be used
+  StateError                files on disk that are damaged, foreign or in use
+  WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+  JoinError                 the server will not seat this client
+    SupersededError         another client took this name
+  UnknownClientError        a client that has not joined
+  WrongRunError             a peer of another run, protocol version or model
+  UnavailableError          no server answers (yet)
+  RunError                  the run itself cannot go on
+
+A message is one line: what was expected, what came, what to do.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class FedError(Exception):
+    """Root of all errors that a user may see."""
+
+    exit_code = 1
+
+
+class ConfigError(FedError):
+    """A setting or argument that cannot work."""
+
+    exit_code = 2
+
+
+class DataError(FedError):
+    """A data set or partition that cannot be used."""
+
+
+class StateError(FedError):
+    """Files on disk that are damaged, foreign or in use."""
+
+
+class Fault(StrEnum):
+    """What is wrong with an update; the names are those of `PushUpdateReply.Fault`."""
+
+    WRONG_SHAPE = "WRONG_SHAPE"
+    WRONG_DTYPE = "WRONG_DTYPE"
+    UNKNOWN_TENSOR = "UNKNOWN_TENSOR"
+    MISSING_TENSOR = "MISSING_TENSOR"
+    NOT_FINITE = "NOT_FINITE"
+    BAD_CHECKSUM = "BAD_CHECKSUM"
+    WRONG_OFFSET = "WRONG_OFFSET"
+    TOO_MANY_BYTES = "TOO_MANY_BYTES"
+    TOO_FEW_BYTES = "TOO_FEW_BYTES"
+    WRONG_ROUND = "WRONG_ROUND"
+    WRONG_MODEL = "WRONG_MODEL"
+    MALFORMED = "MALFORMED"
+
+
+class WireError(FedError):
+    """Bytes from a peer that break the contract."""
+
+    def __init__(self, fault: Fault, message: str, tensor: str = "") -> None:
+        super().__init__(f"{tensor}: {message}" if tensor else message)
+        self.fault = fault
+        self.tensor = tensor
+
+    @classmethod
+    def malformed(cls, message: str) -> WireError:
+        """A message that is not of the agreed form at all."""
+        return cls(Fault.MALFORMED, message)
+
+
+class JoinError(FedError):
+    """The server will not seat this client."""
+
+
+class SupersededError(JoinError):
+    """Another client joined under the same name."""
+
+
+class UnknownClientError(FedError):
+    """A client that has not joined this run."""
+
+
+class WrongRunError(FedError):
+    """A peer that belongs to another run, protocol version or model."""
+
+
+class UnavailableError(FedError):
+    """No server answers."""
+
+
+class RunError(FedError):
+    """The run cannot go on."""

@@ -1,0 +1,15 @@
+"""Initialisation that the paper's models share."""
+
+from __future__ import annotations
+
+import math
+
+from torch import nn
+
+
+def init_convolutions(model: nn.Module) -> None:
+    """Draws convolution weights from N(0, 2 / (k * k * out_channels)); the rest keeps torch's default."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
+            nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan_out))

@@ -1,0 +1,1 @@
+"""The client daemon: owns a shard, trains locally, pushes updates."""

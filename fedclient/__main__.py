@@ -1,0 +1,5 @@
+"""Makes `python -m fedclient` work."""
+
+from fedclient.cli import main
+
+main()

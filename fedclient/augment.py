@@ -1,0 +1,36 @@
+"""Random flip and crop of whole batches of images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from common.errors import ConfigError
+
+PADDING = 4
+
+
+class Augmenter:
+    """Flips half of the images and crops each one out of a zero-padded copy of itself."""
+
+    def __init__(self, images: Tensor) -> None:
+        """`images` is the whole shard, NCHW; it is padded once."""
+        if images.ndim != 4:
+            raise ConfigError(
+                f"--augment needs images of shape CxHxW, got {tuple(images.shape[1:])}; use --no-augment"
+            )
+        self._height, self._width = images.shape[2:]
+        padded = F.pad(images, (PADDING,) * 4)
+        # windows[n, :, dy, dx] is image n shifted by (dy, dx): a view, so a crop is one gather.
+        self._windows = padded.unfold(2, self._height, 1).unfold(3, self._width, 1)
+
+    def batch(self, indices: Tensor, random: np.random.Generator) -> Tensor:
+        """The images of these examples, each flipped and cropped at random."""
+        n = len(indices)
+        flips = torch.from_numpy(random.random(n) < 0.5)
+        dy, dx = (torch.from_numpy(random.integers(0, 2 * PADDING + 1, n)) for _ in range(2))
+        # Flipping before the crop equals flipping the mirrored crop afterwards.
+        crops = self._windows[indices, :, dy, torch.where(flips, 2 * PADDING - dx, dx)]
+        return torch.where(flips[:, None, None, None], crops.flip(3), crops)

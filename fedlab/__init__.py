@@ -1,0 +1,1 @@
+"""The lab bench around a federation: demo, partitions, model cards."""

@@ -1,0 +1,5 @@
+"""Makes `python -m fedlab` work."""
+
+from fedlab.cli import main
+
+main()

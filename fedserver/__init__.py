@@ -1,0 +1,1 @@
+"""The server process of one training run."""

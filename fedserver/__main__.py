@@ -1,0 +1,5 @@
+"""Makes `python -m fedserver` work."""
+
+from fedserver.cli import main
+
+main()

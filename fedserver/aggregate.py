@@ -1,0 +1,92 @@
+"""The server's step, on flat buffers: x and c of the next round from the updates of this one.
+
+    x <- x + eta_g * sum_i w_i (y_i - x) / sum_i w_i        appendix form of the paper's server update
+    c <- c + (1/N) * sum_i (c_i+ - c_i)                     over the clients that answered; N counts all
+    clients
+
+Buffers such as BatchNorm statistics follow the first rule with eta_g = 1: they are averaged, never
+accelerated. Sums are float64 and are added up in the order of `add`; called in the order of client indices
+the result does not depend on who answered first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.tensors import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
+
+BLOCK = 1 << 18
+"""Elements handled at a time, so that float64 copies stay small."""
+
+
+class Aggregate:
+    """Running sums over the updates of one round. Their memory does not depend on the number of clients."""
+
+    def __init__(self, layout: Layout, down: Flat) -> None:
+        """`down` is what the round broadcast: x, buffers and c, laid out as every update is."""
+        self._layout = layout
+        self._down = down
+        self._sums: list[Float64] = [np.zeros(spec.num_elements) for spec in layout.specs]
+        self._squares = np.zeros(len(layout.specs))
+        self._total_weight = 0.0
+        self._variates = layout.part(Purpose.CONTROL)
+        self._position = {at: to for to, at in enumerate(layout.indices(Purpose.CONTROL))}
+        self.updates = 0
+
+    def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
+        """Takes in one update; `c_i` is the client's variate before this round (None: zero)."""
+        for index, spec in enumerate(self._layout.specs):
+            base = self._layout.array(self._down, index)
+            factor = weight
+            if spec.purpose is Purpose.CONTROL:
+                factor = 1.0
+                base = (
+                    np.zeros_like(base) if c_i is None else self._variates.array(c_i, self._position[index])
+                )
+            y = self._layout.array(up, index).reshape(-1)
+            self._add_tensor(index, y, base.reshape(-1), spec.dtype, factor)
+        self._total_weight += weight
+        self.updates += 1
+
+    def _add_tensor(self, index: int, y: Array, base: Array, dtype: str, factor: float) -> None:
+        total = self._sums[index]
+        for start in range(0, len(total), BLOCK):
+            block = slice(start, start + BLOCK)
+            delta = to_float64(y[block], dtype)
+            delta -= to_float64(base[block], dtype)
+            if factor != 1.0:
+                delta *= factor
+            total[block] += delta
+            self._squares[index] += float(delta @ delta)
+
+    def result(self, eta_g: float, num_clients: int) -> Flat:
+        """What the next round broadcasts."""
+        if not self.updates:
+            raise ValueError("no update to aggregate")
+        rate = {
+            Purpose.MODEL: eta_g / self._total_weight,
+            Purpose.BUFFER: 1.0 / self._total_weight,
+            Purpose.CONTROL: 1.0 / num_clients,
+        }
+        out = self._layout.allocate()
+        for index, spec in enumerate(self._layout.specs):
+            old = self._layout.array(self._down, index).reshape(-1)
+            new = self._layout.array(out, index).reshape(-1)
+            for start in range(0, len(old), BLOCK):
+                block = slice(start, start + BLOCK)
+                value = to_float64(old[block], spec.dtype) + self._sums[index][block] * rate[spec.purpose]
+                new[block] = from_float64(value, spec.dtype)
+        return out
+
+    def drift_diversity(self) -> dict[str, float]:
+        """xi = sum ||m_i||^2 / ||sum m_i||^2 per parameter tensor, with m_i = y_i - x (paper, eq. 2).
+
+        1/N where all clients moved alike, large where they moved apart. With weights by examples, m_i counts
+        with its weight. Tensors that did not move have no entry.
+        """
+        drift = {}
+        for index in self._layout.indices(Purpose.MODEL):
+            together = float(self._sums[index] @ self._sums[index])
+            if together > 0:
+                drift[self._layout.specs[index].name] = float(self._squares[index]) / together
+        return drift

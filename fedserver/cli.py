@@ -1,0 +1,158 @@
+"""Command line of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common import cli as command
+from common import datasets, model_names
+from common.algorithm import ALGORITHMS
+from common.config import WEIGHTINGS, RunConfig
+
+HELP = {
+    "algorithm": "How clients are kept from drifting apart.",
+    "model": "Built-in model or module:factory, imported from the current directory.",
+    "dataset": "Built-in data set or module:factory, imported from the current directory.",
+    "num_clients": "N; round 1 starts when all have joined.",
+    "rounds": "R; the server ends after the last one.",
+    "local_epochs": "E, passes of each client over its shard per round.  [default: 1]",
+    "local_steps": "K, minibatch steps per client and round, instead of --local-epochs.",
+    "eta_l": "Step size of the clients.",
+    "eta_g": "Step size of the server; 1 takes the mean of the client models.",
+    "momentum": "Local momentum outside S_svr.",
+    "alpha": "Dirichlet concentration of the shards; small makes clients differ.",
+    "partition": "JSON file with ready-made shards; see fedlab partition.",
+    "weighting": "Weights of the mean over clients.",
+    "seed": "Fixes initialisation, shards and batches.",
+    "eval_every": "Evaluate after every n-th round; 0: only after the last.",
+}
+CHOICES = {"algorithm": tuple(ALGORITHMS), "weighting": WEIGHTINGS}
+
+
+class BatchSize(click.ParamType[Any]):
+    """A number of examples, or `full` for the whole shard."""
+
+    name = "B|full"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Keeps `full` as it is and makes anything else a number."""
+        if value == "full":
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"expected a whole number or full, got {value!r}", param, ctx)
+
+
+def _options(function: Any) -> Any:
+    """One flag for each setting in HELP, with the default that RunConfig has."""
+    for field in reversed(fields(RunConfig)):
+        if field.name in HELP:
+            kind: Any = click.Choice(CHOICES[field.name]) if field.name in CHOICES else _type(field.default)
+            if field.name in ("local_epochs", "local_steps"):
+                kind = int
+            flag = "--" + field.name.replace("_", "-")
+            function = click.option(flag, type=kind, default=field.default, help=HELP[field.name])(function)
+    return function
+
+
+def _type(default: Any) -> Any:
+    return str if default is None else type(default)
+
+
+@click.group(cls=command.Group, context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"})
+def main() -> None:
+    """Serve a federated training run, or ask a running server what it does.
+
+    \b
+    Example:
+        fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051
+    """
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    is_eager=True,
+    expose_value=False,
+    callback=command.settings_file,
+    help="TOML file with any of these settings; flags and FEDSERVER_RUN_* go before it.",
+)
+@click.option(
+    "--listen",
+    default="127.0.0.1:50051",
+    metavar="HOST:PORT",
+    help="Port 0 picks a free one and prints it.",
+)
+@click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path),
+    help="Where results go.  [default: runs/DATE-TIME-ALGORITHM]",
+)
+@_options
+@click.option(
+    "--batch-size",
+    type=BatchSize(),
+    default=RunConfig.batch_size,
+    help="Examples per step, or full.",
+)
+@click.option(
+    "--svr",
+    multiple=True,
+    metavar="PATTERN",
+    help="Names with variance reduction: a glob or a module's name; repeatable; none for none.  "
+    "[default: the model's classifier]",
+)
+@click.option(
+    "--augment/--no-augment",
+    default=None,
+    help="Random flip and crop.  [default: as the data set says]",
+)
+def run(listen: str, run_dir: Path | None, batch_size: int | str, **settings: Any) -> None:
+    """Serve one training run and end when it is over.
+
+    Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
+
+    \b
+    Example:
+        fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20
+    """
+    size = None if batch_size == "full" else int(batch_size)
+    config = RunConfig(**settings, batch_size=size)
+    model_names.require_known(config.model)
+    datasets.require_known(config.dataset)
+    command.require_address("--listen", listen)
+    from fedserver.server import serve
+
+    folder = run_dir or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
+    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, folder, command.say))))
+
+
+@main.command()
+@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(server: str, as_json: bool) -> None:
+    """Say what a running server is doing.
+
+    \b
+    Example:
+        fedserver status --server 127.0.0.1:50051 --json
+    """
+    command.require_address("--server", server)
+    from fedserver.status import ask
+
+    reply = ask(server)
+    if as_json:
+        click.echo(json.dumps(reply, indent=2))
+        return
+    from fedserver.view import show_status
+
+    show_status(reply)

@@ -1,0 +1,316 @@
+"""One run from the first Join to the last round. Knows nothing of gRPC.
+
+The servicer calls `join`, `next_round`, `begin` and `finish`; `run` opens rounds, folds the updates of each
+in the order of client indices as they come in, and writes the run directory. Evaluation goes on beside the
+next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from common.algorithm import svr_names
+from common.config import RunConfig
+from common.errors import Fault, JoinError, RunError, WireError, WrongRunError
+from common.tensors import Flat, Layout, Purpose, TensorSpec, fingerprint
+from common.wire import chunk_frames
+from fedserver.aggregate import Aggregate
+from fedserver.ledger import Ledger
+from fedserver.members import Member, Members, OwnData, require_name
+from fedserver.record import RunDir
+from fedserver.spool import Spool, Upload
+from fedserver.traffic import Traffic
+from fedserver.workbench import Prepared, Workbench
+
+
+class Outcome(Enum):
+    """What became of an update; names as in `PushUpdateReply.Outcome`."""
+
+    ACCEPTED = auto()
+    DUPLICATE = auto()
+    LATE = auto()
+
+
+class Phase(Enum):
+    """What a run is doing; names as in `StatusReply.Phase`."""
+
+    PREPARING = auto()
+    WAITING = auto()
+    TRAINING = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client handed in about its update, besides the tensors."""
+
+    name: str
+    round: int
+    steps: int
+    examples: int
+    loss: float
+    fingerprint: str
+    declined: str = ""
+
+
+@dataclass
+class OpenRound:
+    """A round that clients can pull and answer."""
+
+    number: int
+    frames: list[tuple[TensorSpec, int, bytes]]
+    """The broadcast, encoded once: tensor, payload bytes and frame of every chunk."""
+    answers: dict[int, asyncio.Future[Answer]]
+    opened: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last evaluation."""
+
+    round: int
+    accuracy: float
+    loss: float
+
+
+class Federation:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run_id: str,
+        run_dir: RunDir,
+        workbench: Workbench,
+        say: Callable[[str], None],
+    ) -> None:
+        self.config = config
+        self.run_id = run_id
+        self.members = Members(config.num_clients)
+        self.traffic = Traffic()
+        self.phase = Phase.PREPARING
+        self.round: OpenRound | None = None
+        self.last: Result | None = None
+        self.end_reason = ""
+        self.told: set[str] = set()
+        """Names of the clients that know that the run is finished."""
+        self.prepared: Prepared
+        self.fingerprint: str
+        self.layout: Layout
+        self.ledger: Ledger
+        self._run_dir = run_dir
+        self._workbench = workbench
+        self._say = say
+        self._spool: Spool
+        self._changed = asyncio.Condition()
+
+    # What clients ask for.
+
+    async def join(self, name: str, own_data: OwnData | None) -> Member:
+        """A seat in the run; waits until all seats are taken."""
+        require_name(name)
+        if own_data is not None and own_data.examples < 1:
+            raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
+        member = await self.members.join(name, own_data, lambda: self._say_waiting(name))
+        classes = self.prepared.model["num_classes"]
+        if own_data is not None and own_data.num_classes > classes:
+            raise JoinError(
+                f"client {name!r} has labels for {own_data.num_classes} classes, the run has {classes}"
+            )
+        return member
+
+    async def next_round(self, after: int) -> OpenRound | None:
+        """The first round later than `after`, as soon as it is open; None once the run is finished."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self.phase is Phase.FINISHED or (self.round is not None and self.round.number > after)
+            )
+            return None if self.phase is Phase.FINISHED else self.round
+
+    def verdict(self, answer: Answer) -> Outcome | None:
+        """What to make of an update before its tensors are read: None means go on."""
+        member = self.members.get(answer.name)
+        current = self.round.number if self.round is not None else 0
+        if answer.round > current or answer.round < 1:
+            raise WireError(
+                Fault.WRONG_ROUND,
+                f"round {current} is open, got an update for round {answer.round}",
+            )
+        if self.round is None or answer.round < current or self.phase is Phase.FINISHED:
+            return Outcome.LATE
+        if self.round.answers[member.index].done():
+            return Outcome.DUPLICATE
+        if not answer.declined:
+            self._check(answer, member)
+        return None
+
+    def _check(self, answer: Answer, member: Member) -> None:
+        if answer.fingerprint != self.fingerprint:
+            raise WireError(
+                Fault.WRONG_MODEL,
+                f"the update is of another model: expected fingerprint {self.fingerprint[:12]}, "
+                f"got {answer.fingerprint[:12] or 'none'}",
+            )
+        if answer.steps < 1:
+            raise WireError(Fault.MALFORMED, f"steps (K_i) must be at least 1, got {answer.steps}")
+        if answer.examples != member.examples:
+            raise WireError(
+                Fault.MALFORMED,
+                f"client {member.name!r} joined with {member.examples} examples, got {answer.examples}",
+            )
+        if not math.isfinite(answer.loss):
+            raise WireError(Fault.NOT_FINITE, f"the training loss is {answer.loss}; lower --eta-l?")
+
+    def begin(self) -> Upload:
+        """Room for an update that `verdict` let pass."""
+        return self._spool.begin()
+
+    def finish(self, answer: Answer, upload: Upload | None) -> Outcome:
+        """Counts a complete update, or notes that there will be none."""
+        verdict = self.verdict(answer)
+        if verdict is not None:
+            return verdict
+        assert self.round is not None
+        member = self.members.get(answer.name)
+        if upload is not None:
+            upload.keep(self._spool.path(answer.round, member.index))
+        else:
+            self._say(f"round {answer.round}: {answer.name} has no update: {answer.declined}")
+        self.round.answers[member.index].set_result(answer)
+        return Outcome.ACCEPTED
+
+    def require_run(self, run_id: str) -> None:
+        """Raises for a peer of another run."""
+        if run_id != self.run_id:
+            raise WrongRunError(f"this is run {self.run_id}, not {run_id or 'unnamed'}; restart the client")
+
+    # What the run does.
+
+    async def run(self) -> None:
+        """Everything from preparation to the last evaluation."""
+        flat = await self._prepare()
+        self._say_waiting()
+        await self.members.complete.wait()
+        self._write_config()
+        evaluation: asyncio.Task[None] | None = None
+        try:
+            for r in range(1, self.config.rounds + 1):
+                flat, closing = await self._train(r, flat)
+                if evaluation is not None:
+                    await evaluation
+                evaluation = asyncio.create_task(self._report(r, flat, closing))
+            if evaluation is not None:
+                await evaluation
+        except RunError as error:
+            self.end_reason = str(error)
+            raise
+        finally:
+            if evaluation is not None:
+                evaluation.cancel()
+            async with self._changed:
+                self.phase = Phase.FINISHED
+                self._changed.notify_all()
+
+    async def _prepare(self) -> Flat:
+        prepared = self.prepared = await self._workbench.prepare(self.config)
+        parameters = [spec.name for spec in prepared.specs if spec.purpose is Purpose.MODEL]
+        svr = svr_names(self.config.algorithm, self.config.svr, parameters, prepared.classifier)
+        control = [
+            TensorSpec(spec.name, spec.dtype, spec.shape, Purpose.CONTROL)
+            for spec in prepared.specs
+            if spec.name in svr and spec.purpose is Purpose.MODEL
+        ]
+        self.fingerprint = fingerprint(prepared.specs)
+        self.layout = Layout([*prepared.specs, *control])
+        self._spool = Spool(self._run_dir.path / "spool", self.layout)
+        self.ledger = Ledger(self._run_dir.path / "ledger", self.layout)
+        flat = self.layout.allocate()
+        flat[: len(prepared.x0)] = prepared.x0  # The model's tensors open the layout; c starts at zero.
+        self.phase = Phase.WAITING
+        self.members.open(prepared.shards)
+        return flat
+
+    def _write_config(self) -> None:
+        members = sorted(self.members.by_name.values(), key=lambda member: member.index)
+        self._run_dir.write_config(
+            self.config.as_dict()
+            | {
+                "run_id": self.run_id,
+                "fingerprint": self.fingerprint,
+                "num_classes": self.prepared.model["num_classes"],
+                "svr_names": [self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)],
+                "clients": [{"name": m.name, "index": m.index, "examples": m.examples} for m in members],
+            }
+        )
+
+    async def _train(self, r: int, flat: Flat) -> tuple[Flat, dict[str, Any]]:
+        """Opens a round, folds its updates until every client has answered, and closes it."""
+        started = time.monotonic()
+        frames = await asyncio.to_thread(lambda: list(chunk_frames(self.layout, flat)))
+        loop = asyncio.get_running_loop()
+        current = OpenRound(r, frames, {i: loop.create_future() for i in range(self.config.num_clients)})
+        async with self._changed:
+            self.phase = Phase.TRAINING
+            self.round = current
+            self._changed.notify_all()
+        aggregate = Aggregate(self.layout, flat)
+        counted: dict[int, Answer] = {}
+        for i, coming in current.answers.items():
+            answer = await coming
+            if not answer.declined:
+                counted[i] = answer
+                await asyncio.to_thread(self._fold, aggregate, r, i, answer)
+        if not counted:
+            raise RunError(
+                f"round {r}: no client has an update to give; the run cannot go on (lower --eta-l?)"
+            )
+        closing = {
+            "updates": len(counted),
+            "train_loss": sum(answer.loss for answer in counted.values()) / len(counted),
+            "bytes": self.traffic.since_last(),
+            "seconds": {"round": time.monotonic() - started},
+            "drift": await asyncio.to_thread(aggregate.drift_diversity),
+        }
+        return await asyncio.to_thread(self._close, r, aggregate, list(counted)), closing
+
+    def _fold(self, aggregate: Aggregate, r: int, i: int, answer: Answer) -> None:
+        weight = float(answer.examples) if self.config.weighting == "examples" else 1.0
+        aggregate.add(self._spool.read(r, i), self.ledger.read(i), weight)
+
+    def _close(self, r: int, aggregate: Aggregate, counted: list[int]) -> Flat:
+        """Makes the round count: the new x and c, and the c_i that went into them."""
+        flat = aggregate.result(self.config.eta_g, self.config.num_clients)
+        for i in counted:
+            self.ledger.write(i, r, self._spool.read(r, i))
+        self._run_dir.write_state(self.layout, flat)
+        self._spool.drop_round(r)
+        return flat
+
+    async def _report(self, r: int, flat: Flat, closing: dict[str, Any]) -> None:
+        """Evaluates x where that is due and writes the round's record."""
+        every = self.config.eval_every
+        result: dict[str, Any] = {"accuracy": None, "loss": None}
+        started = time.monotonic()
+        if r == self.config.rounds or (every and r % every == 0):
+            model_bytes = Layout(self.prepared.specs).num_bytes
+            result = await self._workbench.evaluate(flat[:model_bytes])
+            self.last = Result(r, result["accuracy"], result["loss"])
+            closing["seconds"]["evaluate"] = time.monotonic() - started
+        self._run_dir.append_round({"round": r} | result | closing)
+        accuracy = "" if result["accuracy"] is None else f"accuracy {result['accuracy']:.2%}, "
+        down, up = (sum(closing["bytes"][direction].values()) for direction in ("down", "up"))
+        self._say(
+            f"round {r}/{self.config.rounds}: {accuracy}train loss {closing['train_loss']:.4f}, "
+            f"{closing['updates']} updates, {down / 1e6:.2f} MB down, {up / 1e6:.2f} MB up, "
+            f"{closing['seconds']['round']:.1f} s"
+        )
+
+    def _say_waiting(self, name: str = "") -> None:
+        seats = f"{len(self.members.waiting)} of {self.config.num_clients} clients"
+        self._say(f"{name} is here; {seats}" if name else f"waiting for clients; {seats} are here")

@@ -1,0 +1,112 @@
+"""The server process: listens, runs one federation, ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from common.config import RunConfig
+from common.errors import ConfigError
+from fedserver.federation import Federation
+from fedserver.record import RunDir
+from fedserver.servicer import SERVICE, Servicer
+from fedserver.workbench import Workbench
+
+FAREWELL_S = 10.0
+"""How long a finished server waits for clients that have not heard of the end."""
+WINDOW_BYTES = 4 << 20
+"""HTTP/2 receive window of an upload: bounds what a fast sender can make the server hold."""
+
+_OPTIONS = [
+    # Without this a second server would share the port in silence.
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    # A crowd that joins at once must not be turned away.
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    # Clients ping while they wait for a round, to notice a dead server.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 30_000),
+]
+
+
+async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[str], None]) -> int:
+    """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
+    stopped = _signal_future()
+    run_dir = RunDir(run_path)
+    # The worker starts before gRPC has threads, which a later fork would have to stop.
+    workbench = Workbench()
+    try:
+        federation = Federation(config, secrets.token_hex(6), run_dir, workbench, say)
+        server, port = await _create(federation, listen)
+        await server.start()
+        host = listen.rpartition(":")[0]
+        say(f"listening on {host}:{port}")
+        what = f"{config.algorithm}, {config.model} on {config.dataset}"
+        say(f"run {federation.run_id}: {what}, results in {run_path}")
+        running: asyncio.Future[None] = asyncio.create_task(federation.run())
+        try:
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await _farewell(federation)
+                await running
+                say("run finished")
+                return 0
+            number = stopped.result()
+            say(f"stopped by {signal.Signals(number).name}; what was counted so far is in {run_path}")
+            return number
+        finally:
+            running.cancel()
+            with suppress(BaseException):
+                await running
+            await server.stop(grace=1.0)
+    finally:
+        workbench.close()
+
+
+def _signal_future() -> asyncio.Future[int]:
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return stopped
+
+
+async def _create(federation: Federation, listen: str) -> tuple[grpc.aio.Server, int]:
+    server = grpc.aio.server(options=_OPTIONS)
+    handlers = Servicer(federation).handlers()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    healthy = health.aio.HealthServicer()
+    await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"--listen {listen}: cannot listen there (is the port in use?); choose another, or port 0 for any"
+        ) from error
+    return server, port
+
+
+async def _farewell(federation: Federation) -> None:
+    """Waits until every client has been told of the end, but not for long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL_S):
+            while len(federation.told) < len(federation.members.by_name):
+                await asyncio.sleep(0.02)

@@ -1,0 +1,35 @@
+"""The status of a run, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def show_status(status: dict[str, Any]) -> None:
+    """Prints a status as two small tables."""
+    console = Console()
+    last = status["last"]
+    accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
+    console.print(
+        f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
+        f"{status['phase']}, round {status['round']} of {status['rounds']}{accuracy}",
+        highlight=False,
+    )
+    clients = Table("client", "index", "examples", "last counted", "state")
+    for client in status["clients"]:
+        clients.add_row(
+            client["name"],
+            str(client["index"]),
+            str(client["examples"]),
+            str(client["counted_round"]),
+            client["state"],
+        )
+    console.print(clients)
+    purposes = list(status["bytes"]["down"])
+    traffic = Table("bytes", *purposes)
+    for direction, counts in status["bytes"].items():
+        traffic.add_row(direction, *(f"{counts[purpose]:,}" for purpose in purposes))
+    console.print(traffic)
