@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,31 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
     return path
 
 
+def example(*lines: str) -> str:
+    """The epilog of a command: how it is used."""
+    return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
+    signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    except _Stopped:
+        raise SystemExit(exit_code(signal.SIGTERM)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(exit_code(signal.SIGINT)) from None
+
+
+class _Stopped(BaseException):
+    """SIGTERM came."""
+
+
+def _raise(number: int, _: object) -> None:
+    raise _Stopped
+
+
 def say(line: str) -> None:
     """Prints one log line with the time."""
     print(time.strftime("%H:%M:%S"), line, flush=True)
@@ -59,4 +87,4 @@ def require_address(flag: str, address: str) -> None:
 
 def exit_code(signal_number: int) -> int:
     """0 for a normal end and for SIGTERM, which asks for one; 130 for Ctrl-C, as shells expect."""
-    return 130 if signal_number == 2 else 0
+    return 130 if signal_number == signal.SIGINT else 0

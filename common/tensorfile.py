@@ -56,7 +56,7 @@ def write(
 def read(path: Path, layout: Layout) -> Flat:
     """The tensors of a file as a flat buffer; refuses a file that does not hold exactly this layout."""
     try:
-        found = dict(deserialize(path.read_bytes()))
+        found = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise StateError(f"{path} cannot be read: {error}; remove it to start without it") from error
     if found.keys() != {spec.name for spec in layout.specs}:

@@ -69,7 +69,7 @@ def _read_spec(entry: pb.TensorSpec) -> TensorSpec:
         )
     if entry.dtype not in _NAME_OF_WIRE:
         raise WireError(Fault.WRONG_DTYPE, f"unknown dtype number {entry.dtype}", name)
-    if entry.purpose not in Purpose.__members__.values():
+    if int(entry.purpose) not in set(Purpose):
         raise WireError(Fault.MALFORMED, f"unknown purpose number {entry.purpose}", name)
     if entry.codec != pb.CODEC_RAW:
         raise WireError(Fault.MALFORMED, f"expected codec RAW, got number {entry.codec}", name)
@@ -120,7 +120,7 @@ def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
     checksum = google_crc32c.value(data)
     head = pb.TensorChunk(tensor=tensor, offset=offset, crc32c=checksum).SerializeToString()
     head += _DATA_IN_CHUNK + _varint(data.nbytes)
-    return b"".join((_CHUNK_IN_FRAME, _varint(len(head) + data.nbytes), head, memoryview(data)))
+    return b"".join((_CHUNK_IN_FRAME, _varint(len(head) + data.nbytes), head, data.data))
 
 
 def chunk_frames(layout: Layout, flat: Flat, first_index: int = 0) -> Iterator[tuple[TensorSpec, int, bytes]]:
@@ -178,8 +178,8 @@ class Receiver:
                 f"CRC32C of the chunk at offset {chunk.offset} is wrong; send it again",
                 spec.name,
             )
-        raw = self._layout.raw(self._flat, chunk.tensor)
-        memoryview(raw)[chunk.offset : chunk.offset + len(data)] = data
+        raw = self._layout.raw(self._flat, chunk.tensor).data
+        raw[chunk.offset : chunk.offset + len(data)] = data
         self._filled += len(data)
         self._skip_complete()
         return spec, len(data)

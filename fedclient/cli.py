@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 from pathlib import Path
 
 import click
+import numpy as np
 
 from common import cli as command
+from common import datasets
 from common.errors import ConfigError, RunError
 
 
-@click.group(cls=command.Group, context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDCLIENT"})
+@click.group(
+    cls=command.Group,
+    context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDCLIENT"},
+    epilog=command.example("fedclient run --server 127.0.0.1:50051 --name clinic-a"),
+)
 def main() -> None:
-    """Take part in a federated training run.
-
-    \b
-    Example:
-        fedclient run --server 127.0.0.1:50051 --name clinic-a
-    """
+    """Take part in a federated training run."""
 
 
-@main.command()
+@main.command(
+    epilog=command.example("fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir state/a")
+)
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
 @click.option("--name", help="Stable name of this client.  [default: the host's name]")
 @click.option(
@@ -62,9 +64,6 @@ def run(
     Waits for the server if it is not there yet. Every flag can also come from the environment, for example
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
 
-    \b
-    Example:
-        fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir /var/lib/fedclient
     """
     command.require_address("--server", server)
     name = name or socket.gethostname()
@@ -80,30 +79,19 @@ def run(
         threads=threads,
         give_up_s=give_up,
     )
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        with StateDir(config.state_dir) as state:
-            end = Daemon(config, state, command.say).run()
-    except KeyboardInterrupt:
-        raise SystemExit(command.exit_code(signal.SIGINT)) from None
+    with command.stopped_by_signals(), StateDir(config.state_dir) as state:
+        end = Daemon(config, state, command.say).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
     command.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")
 
 
-def _stop(number: int, _: object) -> None:
-    command.say(f"stopped by {signal.Signals(number).name}; the state is saved")
-    raise SystemExit(command.exit_code(number))
-
-
-def _own_data(dataset: str | None, shard: str | None):  # type: ignore[no-untyped-def]
+def _own_data(dataset: str | None, shard: str | None) -> datasets.Dataset | None:
     """The client's own training data; None without --dataset."""
     if dataset is None:
         if shard is not None:
             raise ConfigError("--shard goes with --dataset")
         return None
-    from common import datasets
-
     train = datasets.load(dataset, "train")
     if shard is None:
         return train
@@ -112,6 +100,4 @@ def _own_data(dataset: str | None, shard: str | None):  # type: ignore[no-untype
         raise ConfigError(
             f"--shard must be I/N with I below N and N at most {len(train.labels)}, got {shard!r}"
         )
-    import numpy as np
-
     return train.subset(np.arange(int(match[1]), len(train.labels), int(match[2])))

@@ -1,10 +1,106 @@
 """Command line of the lab bench."""
 
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
 import click
 
 from common import cli as command
+from common import datasets, model_names
+from common.partition import class_counts, dirichlet_partition, write_partition
 
 
-@click.group(cls=command.Group)
+@click.group(
+    cls=command.Group,
+    context_settings=command.CONTEXT,
+    epilog=command.example("fedlab demo", "fedlab model vgg11 --num-classes 10"),
+)
 def main() -> None:
-    """x"""
+    """The lab bench around a federation: demo, partitions, model cards."""
+
+
+@main.command(epilog=command.example("fedlab demo --clients 10 --rounds 30"))
+@click.option("--clients", type=click.IntRange(1, 100), default=5, help="N.")
+@click.option("--rounds", type=click.IntRange(1), default=15, help="R.")
+@click.option("--alpha", type=float, default=0.1, help="Dirichlet concentration; small makes clients differ.")
+@click.option("--seed", type=int, default=0)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for the runs.  [default: runs/demo-DATE-TIME]"
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the closing table as JSON.")
+def demo(clients: int, rounds: int, alpha: float, seed: int, out: Path | None, as_json: bool) -> None:
+    """Train FedPVR, FedAvg and SCAFFOLD with a real server and real clients, and compare their traffic."""
+    from rich.console import Console
+
+    from fedlab.demo import DemoConfig, run_demo, show
+
+    folder = out or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+    config = DemoConfig(folder=folder, clients=clients, rounds=rounds, alpha=alpha, seed=seed)
+    # With --json standard output holds the document alone.
+    console = Console(stderr=as_json)
+    with command.stopped_by_signals():
+        rows = run_demo(config, console)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    show(rows, console)
+    console.print(f"runs and logs: {folder}", highlight=False)
+
+
+@main.command(epilog=command.example("fedlab model resnet8 --num-classes 100 --json"))
+@click.argument("name")
+@click.option("--num-classes", type=click.IntRange(2), default=10, help="C.")
+@click.option("--svr", multiple=True, metavar="PATTERN", help="S_svr, as in fedserver run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def model(name: str, num_classes: int, svr: tuple[str, ...], as_json: bool) -> None:
+    """Show a model's tensors, which of them are in S_svr, and what that means for traffic.
+
+    NAME is a built-in model or module:factory, imported from the current directory.
+    """
+    model_names.require_known(name)
+    from rich.console import Console
+
+    from fedlab.modelcard import card, show
+
+    described = card(name, num_classes, svr)
+    if as_json:
+        click.echo(json.dumps(described, indent=2))
+    else:
+        show(described, Console())
+
+
+@main.command(
+    epilog=command.example(
+        "fedlab partition --dataset digits --alpha 0.1 --num-clients 5 --seed 0 --out shards.json"
+    )
+)
+@click.option("--dataset", default="digits", help="Built-in data set or module:factory.")
+@click.option("--alpha", type=float, default=0.5, help="Dirichlet concentration; small makes clients differ.")
+@click.option("--num-clients", type=int, default=4, help="N.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
+@click.option(
+    "--equal/--no-equal",
+    default=True,
+    help="Re-cut into shards of one size, as the published experiments do and fedserver does.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Partition file to write.")
+@click.option("--json", "as_json", is_flag=True, help="Print the class counts as JSON.")
+def partition(
+    dataset: str, alpha: float, num_clients: int, seed: int, equal: bool, out: Path, as_json: bool
+) -> None:
+    """Split a data set over clients and show who gets which classes."""
+    labels = datasets.load(dataset, "train").labels
+    shards = dirichlet_partition(labels, num_clients, alpha, seed, equal=equal)
+    write_partition(out, shards)
+    counts = class_counts(shards, labels)
+    if as_json:
+        click.echo(json.dumps({"file": str(out), "counts": counts.tolist()}))
+        return
+    from rich.console import Console
+
+    from fedlab.shards import show
+
+    show(counts, Console())

@@ -67,17 +67,18 @@ def _type(default: Any) -> Any:
     return str if default is None else type(default)
 
 
-@click.group(cls=command.Group, context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"})
+@click.group(
+    cls=command.Group,
+    context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
+    epilog=command.example("fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051"),
+)
 def main() -> None:
-    """Serve a federated training run, or ask a running server what it does.
-
-    \b
-    Example:
-        fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051
-    """
+    """Serve a federated training run, or ask a running server what it does."""
 
 
-@main.command()
+@main.command(
+    epilog=command.example("fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20")
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
@@ -121,9 +122,6 @@ def run(listen: str, run_dir: Path | None, batch_size: int | str, **settings: An
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
 
-    \b
-    Example:
-        fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20
     """
     size = None if batch_size == "full" else int(batch_size)
     config = RunConfig(**settings, batch_size=size)
@@ -136,16 +134,11 @@ def run(listen: str, run_dir: Path | None, batch_size: int | str, **settings: An
     raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, folder, command.say))))
 
 
-@main.command()
+@main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(server: str, as_json: bool) -> None:
-    """Say what a running server is doing.
-
-    \b
-    Example:
-        fedserver status --server 127.0.0.1:50051 --json
-    """
+    """Say what a running server is doing."""
     command.require_address("--server", server)
     from fedserver.status import ask
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -56,7 +57,8 @@ async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[s
         say(f"run {federation.run_id}: {what}, results in {run_path}")
         running: asyncio.Future[None] = asyncio.create_task(federation.run())
         try:
-            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            first: set[asyncio.Future[Any]] = {running, stopped}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 await _farewell(federation)
                 await running

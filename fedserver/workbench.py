@@ -68,7 +68,7 @@ class Workbench:
         try:
             self._connection.send_bytes(json.dumps(request).encode())
             if flat is not None:
-                self._connection.send_bytes(memoryview(flat))
+                self._connection.send_bytes(flat.data)
             reply = json.loads(self._connection.recv_bytes())
             if "error" in reply:
                 raise (ConfigError if reply["exit_code"] == 2 else FedError)(reply["error"])

@@ -86,7 +86,7 @@ def main() -> None:
             if "settings" in request:
                 reply, x0 = worker.prepare(request["settings"])
                 server.send_bytes(json.dumps(reply).encode())
-                server.send_bytes(memoryview(x0))
+                server.send_bytes(x0.data)
             else:
                 flat = _model_part(server.recv_bytes())
                 server.send_bytes(json.dumps(worker.evaluate(flat)).encode())

@@ -1,0 +1,130 @@
+"""The demo: FedPVR, FedAvg and SCAFFOLD over gRPC on very different clients, and what each of them costs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fedlab.processes import LocalFederation
+from fedlab.rundir import Run, read_rounds, read_run
+
+ALGORITHMS = ("fedpvr", "fedavg", "scaffold")
+TARGET = 0.9
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """What the demo trains."""
+
+    folder: Path
+    clients: int = 5
+    rounds: int = 15
+    local_epochs: int = 5
+    alpha: float = 0.1
+    eta_l: float = 0.1
+    seed: int = 0
+
+    def server_flags(self, algorithm: str) -> list[str]:
+        """The flags of `fedserver run` for one algorithm."""
+        settings = {
+            "algorithm": algorithm,
+            "rounds": self.rounds,
+            "local-epochs": self.local_epochs,
+            "alpha": self.alpha,
+            "eta-l": self.eta_l,
+            "seed": self.seed,
+        }
+        return [part for name, value in settings.items() for part in (f"--{name}", str(value))]
+
+
+def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
+    """Runs all algorithms one after the other and returns a row for each."""
+    console.print(
+        f"1 server and {config.clients} clients as processes on this machine; digits, Dirichlet alpha "
+        f"{config.alpha}, {config.local_epochs} local epochs, {config.rounds} rounds",
+        highlight=False,
+    )
+    runs: dict[str, Run] = {}
+    with Progress(
+        TextColumn("{task.description:9}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[accuracy]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        for algorithm in ALGORITHMS:
+            bar = progress.add_task(algorithm, total=config.rounds, accuracy="starting")
+            with LocalFederation(
+                config.folder / algorithm, config.clients, config.server_flags(algorithm)
+            ) as federation:
+                _follow(federation, algorithm, progress, bar, console)
+            runs[algorithm] = read_run(config.folder / algorithm)
+    return rows(runs)
+
+
+def _follow(
+    federation: LocalFederation, algorithm: str, progress: Progress, bar: Any, console: Console
+) -> None:
+    """Shows each closed round until all processes have ended."""
+    shown = 0
+    going = True
+    while going:
+        going = federation.running()
+        for record in read_rounds(federation.run_dir)[shown:]:
+            shown += 1
+            accuracy = f"accuracy {record['accuracy']:.1%}"
+            progress.update(bar, completed=record["round"], accuracy=accuracy)
+            if not console.is_terminal:
+                console.print(f"{algorithm}: round {record['round']}, {accuracy}", highlight=False)
+        time.sleep(POLL_S)
+
+
+def rows(runs: dict[str, Run]) -> list[dict[str, Any]]:
+    """What the table shows, from the run directories alone."""
+    total = {name: sum(run.bytes_per_client_and_round().values()) for name, run in runs.items()}
+    return [
+        {
+            "algorithm": name,
+            "accuracy": run.accuracy(),
+            "rounds_to_target": run.rounds_to(TARGET),
+            "bytes": run.bytes_per_client_and_round(),
+            "total_bytes": total[name],
+            "ratio_to_fedavg": total[name] / total["fedavg"],
+        }
+        for name, run in runs.items()
+    ]
+
+
+def show(table_rows: list[dict[str, Any]], console: Console) -> None:
+    """Prints the closing table."""
+    table = Table(
+        title="bytes per client and round, down and up, as measured at the server",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("algorithm")
+    for heading in ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "x FedAvg"):
+        table.add_column(heading, justify="right")
+    for row in table_rows:
+        counts = row["bytes"]
+        table.add_row(
+            row["algorithm"],
+            f"{row['accuracy']:.1%}",
+            f"{row['rounds_to_target']} rounds" if row["rounds_to_target"] else "-",
+            f"{counts['model'] + counts['buffer']:,.0f}",
+            f"{counts['control']:,.0f}",
+            f"{counts['other']:,.0f}",
+            f"{row['total_bytes']:,.0f}",
+            f"{row['ratio_to_fedavg']:.3f}",
+        )
+    console.print(table)

@@ -1,0 +1,193 @@
+"""The wire codec: what goes in comes out, and nothing else gets in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common import wire
+from common.errors import Fault, WireError
+from common.params import tensor_view
+from common.tensors import DTYPES, Flat, Layout, Purpose, TensorSpec
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1 import tensor_pb2 as tensor_pb
+
+SHAPES = [(), (0,), (3,), (2, 0, 4), (5, 7), (300_000,)]
+
+
+def filled(layout: Layout, seed: int = 0) -> Flat:
+    """A buffer of random bytes that are valid for every dtype."""
+    flat = layout.allocate()
+    for index, spec in enumerate(layout.specs):
+        high = 2 if spec.dtype == "bool" else 256
+        layout.raw(flat, index)[:] = np.random.default_rng(seed).integers(0, high, spec.num_bytes)
+    return flat
+
+
+def chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
+    """What a receiver sees."""
+    return [pb.UpdateFrame.FromString(frame).chunk for _, _, frame in wire.chunk_frames(layout, flat)]
+
+
+def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
+    """Runs a receiver to its end."""
+    flat = layout.allocate()
+    receiver = wire.Receiver(layout, flat)
+    for chunk in arriving:
+        receiver.add(chunk)
+    receiver.finish()
+    return flat
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_and_shape_survives_the_wire(dtype: str) -> None:
+    sent = Layout([TensorSpec(f"t{k}", dtype, shape) for k, shape in enumerate(SHAPES)])
+    flat = filled(sent)
+    layout = wire.read_manifest(wire.manifest(sent))
+    assert layout.specs == sent.specs
+    received = receive(layout, chunks(sent, flat))
+    for index in range(len(SHAPES)):
+        original, copy = (tensor_view(sent, buffer, index) for buffer in (flat, received))
+        assert copy.dtype == getattr(torch, dtype)
+        assert copy.shape == torch.Size(SHAPES[index])
+        assert torch.equal(
+            original.reshape(-1).view(torch.uint8) if original.numel() else original,
+            copy.reshape(-1).view(torch.uint8) if copy.numel() else copy,
+        )
+
+
+@given(st.lists(st.integers(0, 3 * wire.CHUNK_BYTES // 8), min_size=1, max_size=4))
+@settings(max_examples=15, deadline=None)
+def test_any_sizes_are_cut_into_chunks_and_put_together(sizes: list[int]) -> None:
+    layout = Layout([TensorSpec(f"t{k}", "float64", (n,)) for k, n in enumerate(sizes)])
+    flat = filled(layout)
+    arriving = chunks(layout, flat)
+    assert all(0 < len(chunk.data) <= wire.CHUNK_BYTES for chunk in arriving)
+    assert receive(layout, arriving).tobytes() == flat.tobytes()
+
+
+@pytest.mark.parametrize("frame", [pb.UpdateFrame, pb.RoundFrame])
+def test_a_frame_is_what_protobuf_itself_would_write(
+    frame: type[pb.UpdateFrame] | type[pb.RoundFrame],
+) -> None:
+    data = np.arange(200, dtype=np.uint8)
+    encoded = wire.chunk_frame(3, 70_000, data)
+    parsed = frame.FromString(encoded)
+    assert parsed.SerializeToString() == encoded
+    assert (parsed.chunk.tensor, parsed.chunk.offset, parsed.chunk.data) == (3, 70_000, data.tobytes())
+
+
+def test_frames_stay_below_the_default_message_limit() -> None:
+    layout = Layout([TensorSpec("w", "float32", (1_000_000,))])
+    assert all(len(frame) < 4 << 20 for _, _, frame in wire.chunk_frames(layout, layout.allocate()))
+
+
+LAYOUT = Layout([TensorSpec("a", "float32", (4,)), TensorSpec("b", "float32", (2, 2))])
+
+
+def spoiled(change: str) -> list[tensor_pb.TensorChunk]:
+    """The two chunks of LAYOUT with one thing wrong."""
+    first, second = chunks(LAYOUT, filled(LAYOUT))
+    match change:
+        case "checksum":
+            second.crc32c ^= 1
+        case "bit":
+            second.data = second.data[:-1] + bytes([second.data[-1] ^ 1])
+        case "offset":
+            second.offset = 4
+            second.data = second.data[:4]
+        case "overrun":
+            second.data += b"1234"
+        case "beyond":
+            second.offset = 2**40
+        case "index":
+            second.tensor = 9
+        case "repeat":
+            return [first, second, second]
+        case "order":
+            return [second, first]
+        case "empty":
+            second.data = b""
+        case "large":
+            second.data = bytes(wire.CHUNK_BYTES + 1)
+        case "short":
+            return [first]
+    return [first, second]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ("checksum", Fault.BAD_CHECKSUM),
+        ("bit", Fault.BAD_CHECKSUM),
+        ("offset", Fault.WRONG_OFFSET),
+        ("overrun", Fault.TOO_MANY_BYTES),
+        ("beyond", Fault.TOO_MANY_BYTES),
+        ("index", Fault.UNKNOWN_TENSOR),
+        ("repeat", Fault.WRONG_OFFSET),
+        ("order", Fault.WRONG_OFFSET),
+        ("empty", Fault.MALFORMED),
+        ("large", Fault.MALFORMED),
+        ("short", Fault.TOO_FEW_BYTES),
+    ],
+)
+def test_a_spoiled_stream_is_refused_with_its_fault(change: str, fault: Fault) -> None:
+    with pytest.raises(WireError) as caught:
+        receive(LAYOUT, spoiled(change))
+    assert caught.value.fault is fault
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"num_bytes": 15}, Fault.WRONG_SHAPE),
+        ({"shape": [2**63, 2**63], "num_bytes": 0}, Fault.WRONG_SHAPE),
+        ({"shape": [2**45], "num_bytes": 2**47}, Fault.WRONG_SHAPE),
+        ({"shape": [1] * 17, "num_bytes": 4}, Fault.WRONG_SHAPE),
+        ({"dtype": 99}, Fault.WRONG_DTYPE),
+        ({"dtype": 0}, Fault.WRONG_DTYPE),
+        ({"purpose": 0}, Fault.MALFORMED),
+        ({"codec": 7}, Fault.MALFORMED),
+        ({"name": ""}, Fault.MALFORMED),
+        ({"name": "n" * 513}, Fault.MALFORMED),
+    ],
+)
+def test_a_manifest_is_checked_before_anything_is_allocated(change: dict[str, object], fault: Fault) -> None:
+    fields: dict[str, object] = dict(name="a", dtype=1, shape=[4], purpose=1, codec=1, num_bytes=16)
+    spec = tensor_pb.TensorSpec(**(fields | change))  # type: ignore[arg-type]
+    with pytest.raises(WireError) as caught:
+        wire.read_manifest([spec])
+    assert caught.value.fault is fault
+
+
+def test_a_tensor_cannot_be_announced_twice_but_may_have_two_purposes() -> None:
+    model, control = TensorSpec("a", "float32", (4,)), TensorSpec("a", "float32", (4,), Purpose.CONTROL)
+    assert wire.read_manifest(wire.manifest(Layout([model, control]))).specs == (model, control)
+    with pytest.raises(WireError, match="announced twice"):
+        wire.read_manifest(wire.manifest(Layout([model, model])))
+
+
+def test_too_many_tensors_are_refused() -> None:
+    with pytest.raises(WireError, match="at most"):
+        wire.read_manifest([tensor_pb.TensorSpec()] * (wire.MAX_TENSORS + 1))
+
+
+@pytest.mark.parametrize(
+    ("came", "fault"),
+    [
+        ([TensorSpec("a", "float32", (5,)), LAYOUT.specs[1]], Fault.WRONG_SHAPE),
+        ([TensorSpec("a", "float64", (4,)), LAYOUT.specs[1]], Fault.WRONG_DTYPE),
+        ([*LAYOUT.specs, TensorSpec("z", "float32", (1,))], Fault.UNKNOWN_TENSOR),
+        ([TensorSpec("a", "float32", (4,), Purpose.CONTROL), LAYOUT.specs[1]], Fault.UNKNOWN_TENSOR),
+        ([LAYOUT.specs[0]], Fault.MISSING_TENSOR),
+        ([LAYOUT.specs[1], LAYOUT.specs[0]], Fault.MALFORMED),
+    ],
+)
+def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fault) -> None:
+    with pytest.raises(WireError) as caught:
+        wire.require_same(Layout(came), LAYOUT)
+    assert caught.value.fault is fault
