@@ -159,19 +159,16 @@ class Receiver:
             raise WireError(
                 Fault.MALFORMED, f"a chunk has 1 to {CHUNK_BYTES} bytes, got {len(data)}", spec.name
             )
-        if chunk.offset + len(data) > spec.num_bytes:
+        if self._tensor == len(specs):
+            raise WireError(Fault.TOO_MANY_BYTES, "all announced bytes have come, got more", spec.name)
+        end = chunk.offset + len(data)
+        if end > spec.num_bytes:
             raise WireError(
-                Fault.TOO_MANY_BYTES,
-                f"{spec.num_bytes} bytes announced, chunk ends at {chunk.offset + len(data)}",
-                spec.name,
+                Fault.TOO_MANY_BYTES, f"{spec.num_bytes} bytes announced, chunk ends at {end}", spec.name
             )
         if (chunk.tensor, chunk.offset) != (self._tensor, self._filled):
-            where = (
-                f"offset {self._filled} of {specs[self._tensor].name}"
-                if self._tensor < len(specs)
-                else "no further chunk"
-            )
-            raise WireError(Fault.WRONG_OFFSET, f"expected {where}, got offset {chunk.offset}", spec.name)
+            due = f"offset {self._filled} of {specs[self._tensor].name}"
+            raise WireError(Fault.WRONG_OFFSET, f"expected {due}, got offset {chunk.offset}", spec.name)
         if google_crc32c.value(data) != chunk.crc32c:
             raise WireError(
                 Fault.BAD_CHECKSUM,

@@ -16,7 +16,7 @@ MAX_COLUMNS = 10
 def show(counts: Indices, console: Console) -> None:
     """Prints a histogram of each client's classes; its largest class has full height."""
     numbered = counts.shape[1] <= MAX_COLUMNS
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("client")
     table.add_column("classes", no_wrap=True)
     for heading in (*(map(str, range(counts.shape[1])) if numbered else ()), "sum"):

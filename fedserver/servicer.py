@@ -121,8 +121,9 @@ class Servicer:
                 accuracy=last.accuracy if last else 0.0,
                 reason=federation.end_reason,
             )
-            yield self._control_frame(pb.RoundFrame(finished=finished))
+            # Noted first: a client hangs up as soon as it has this frame, which ends this coroutine at the yield.
             federation.told.add(member.name)
+            yield self._control_frame(pb.RoundFrame(finished=finished))
             return
         header, lost = await asyncio.to_thread(self._header, current, member, request.held_rounds)
         yield self._control_frame(pb.RoundFrame(header=header))

@@ -37,7 +37,7 @@ def train(
                 scores = torch.func.functional_call(model, leaves, (images,))
                 log_p = scores - scores.logsumexp(1, keepdim=True)
                 loss = -log_p[torch.arange(len(labels)), labels].mean()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss.backward()
                 for name, leaf in leaves.items():
                     g = leaf.grad
                     assert g is not None

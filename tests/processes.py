@@ -105,7 +105,8 @@ class Federation:
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """`model` or `control` of the run directory."""
-        return load_file(self.folder / "run" / f"{name}.safetensors")
+        tensors: dict[str, Tensor] = load_file(self.folder / "run" / f"{name}.safetensors")
+        return tensors
 
     def bytes(self, name: str) -> bytes:
         """The file itself."""

@@ -127,7 +127,7 @@ def spoiled(change: str) -> list[tensor_pb.TensorChunk]:
         ("overrun", Fault.TOO_MANY_BYTES),
         ("beyond", Fault.TOO_MANY_BYTES),
         ("index", Fault.UNKNOWN_TENSOR),
-        ("repeat", Fault.WRONG_OFFSET),
+        ("repeat", Fault.TOO_MANY_BYTES),
         ("order", Fault.WRONG_OFFSET),
         ("empty", Fault.MALFORMED),
         ("large", Fault.MALFORMED),

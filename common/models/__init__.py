@@ -68,7 +68,13 @@ def _from_factory(spec: ModelSpec) -> nn.Module:
 
 def tensor_specs(model: nn.Module) -> list[TensorSpec]:
     """All tensors of the state dict in order, parameters as MODEL and the rest as BUFFER."""
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    first_name: dict[int, str] = {}
+    for name, parameter in parameters.items():
+        if first_name.setdefault(id(parameter), name) != name:
+            raise ConfigError(
+                f"{first_name[id(parameter)]} and {name} are one tensor; shared parameters are not supported"
+            )
     specs = []
     for name, tensor in model.state_dict().items():
         dtype = str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,238 @@
+"""The command lines: help, settings and their order, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import fedclient.cli
+import fedlab.cli
+import fedserver.cli
+from common.config import RunConfig
+from common.errors import ConfigError
+from tests.processes import Federation
+
+PROGRAMS = {"fedserver": fedserver.cli.main, "fedclient": fedclient.cli.main, "fedlab": fedlab.cli.main}
+COMMANDS = [(name, *path) for name, main in PROGRAMS.items() for path in [(), *((c,) for c in main.commands)]]
+
+
+def invoke(program: str, *arguments: str, **options: Any) -> click.testing.Result:
+    """Runs a command in this process."""
+    return CliRunner().invoke(PROGRAMS[program], arguments, **options)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_and_ends_with_an_example(path: tuple[str, ...]) -> None:
+    for flag in ("--help", "-h"):
+        result = invoke(path[0], *path[1:], flag)
+        assert result.exit_code == 0
+        example = result.output.rstrip().rsplit("Example:", 1)[1]
+        assert example.strip().startswith(path[0])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_help_does_not_load_torch_or_grpc(program: str) -> None:
+    code = (
+        f"import sys, {program}.cli as c\n"
+        "try: c.main(['run' if 'run' in c.main.commands else 'demo', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'grpc', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.fixture
+def resolved(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Catches the settings with which a server would start."""
+    import fedserver.server
+
+    seen: list[RunConfig] = []
+
+    async def serve(config: RunConfig, *_: object) -> int:
+        seen.append(config)
+        return 0
+
+    monkeypatch.setattr(fedserver.server, "serve", serve)
+    return seen
+
+
+def test_flags_go_before_environment_before_file_before_default(
+    resolved: list[RunConfig], tmp_path: Path
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('rounds = 2\nnum-clients = 3\neta_l = 0.5\nsvr = ["classifier"]\nbatch-size = "full"\n')
+    environment = {"FEDSERVER_RUN_ROUNDS": "4", "FEDSERVER_RUN_NUM_CLIENTS": "5"}
+    result = invoke("fedserver", "run", "--config", str(file), "--rounds", "6", env=environment)
+    assert result.exit_code == 0, result.output
+    (config,) = resolved
+    assert (config.rounds, config.num_clients, config.eta_l, config.seed) == (6, 5, 0.5, 0)
+    assert (config.svr, config.batch_size) == (("classifier",), None)
+
+
+def test_defaults_are_those_of_the_settings_class(resolved: list[RunConfig]) -> None:
+    assert invoke("fedserver", "run").exit_code == 0
+    assert resolved == [RunConfig()]
+
+
+def test_every_setting_has_a_flag() -> None:
+    flags = {parameter.name for parameter in PROGRAMS["fedserver"].commands["run"].params}
+    assert set(RunConfig().as_dict()) <= flags
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--eta-g", "0"], "--eta-g must be positive, got 0.0"),
+        (["--eta-l", "nan"], "--eta-l must be positive, got nan"),
+        (["--alpha", "-1"], "--alpha must be positive, got -1.0"),
+        (["--rounds", "0"], "--rounds must be at least 1, got 0"),
+        (["--momentum", "1"], "--momentum must be from 0 to below 1, got 1.0"),
+        (["--local-epochs", "2", "--local-steps", "3"], "exclude each other"),
+        (["--algorithm", "fedavg", "--svr", "x"], "--svr goes with --algorithm fedpvr"),
+        (["--model", "lenet"], "unknown model 'lenet'; choose cnn"),
+        (["--dataset", "mnist"], "unknown data set 'mnist'"),
+        (["--partition", "missing.json"], "--partition missing.json: no such file"),
+        (["--listen", "nowhere"], "--listen must be HOST:PORT"),
+        (["--config", "missing.toml"], "--config missing.toml cannot be read"),
+        (["--seed", "-1"], "--seed must be from 0"),
+        (["--num-clients", "100000"], "--num-clients must be at most"),
+        (["--batch-size", "many"], "expected a whole number or full, got 'many'"),
+        (["--batch-size", "0"], "--batch-size must be at least 1"),
+    ],
+)
+def test_settings_that_cannot_work_end_in_one_line_and_code_2(
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fedserver", "run", *flags)
+    assert result.exit_code == 2
+    assert message in result.output.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_setting_in_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("roundz = 2")
+    result = invoke("fedserver", "run", "--config", str(tmp_path / "run.toml"))
+    assert result.exit_code == 2
+    assert "unknown setting 'roundz'" in result.output
+
+
+def test_settings_are_checked_wherever_they_come_from() -> None:
+    with pytest.raises(ConfigError, match="--algorithm must be one of fedpvr"):
+        RunConfig(algorithm="sgd")
+    with pytest.raises(ConfigError, match="--weighting must be one of"):
+        RunConfig(weighting="size")
+    with pytest.raises(ConfigError, match="--eval-every must not be negative"):
+        RunConfig(eval_every=-1)
+
+
+def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federation) -> None:
+    cases = {
+        "--svr head": "Error: --svr 'head' selects no parameter",
+        "--model vgg11": "Error: model vgg11 does not take examples of shape 1x8x8",
+        "--model nowhere:f": "Error: nowhere:f: no module 'nowhere' in the current directory",
+        "--num-clients 5000": "Error: --num-clients is 5000, but there are only 1437 examples to share",
+    }
+    for k, (flags, message) in enumerate(cases.items()):
+        name = f"server{k}"
+        federation.start(
+            name, "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", f"run{k}", *flags.split()
+        )
+        assert federation.exit_code(name) == 2, federation.log(name)
+        assert federation.log(name).splitlines()[-1].startswith(message)
+        assert "Traceback" not in federation.log(name)
+
+
+def test_a_port_in_use_and_a_used_run_directory_are_named(federation: Federation) -> None:
+    federation.server("--num-clients", "1")
+    federation.start("second", "fedserver", "run", "--listen", federation.address, "--run-dir", "other")
+    assert federation.exit_code("second") == 2
+    assert f"Error: --listen {federation.address}: cannot listen there" in federation.log("second")
+    (federation.folder / "old").mkdir()
+    (federation.folder / "old" / "config.json").write_text("{}")
+    federation.start("third", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "old")
+    assert federation.exit_code("third") == 2
+    assert "already holds a run" in federation.log("third")
+
+
+def test_status_shows_a_running_server_to_people_and_scripts(federation: Federation) -> None:
+    federation.server("--num-clients", "2", "--algorithm", "scaffold")
+    federation.client("early")
+    federation.wait_for("server", "early is here")
+    result = invoke("fedserver", "status", "--server", federation.address, "--json")
+    assert result.exit_code == 0
+    status = json.loads(result.output)
+    assert status["algorithm"] == "scaffold"
+    assert status["phase"] in ("preparing", "waiting")
+    assert [client["name"] for client in status["clients"]] == ["early"]
+    assert status["bytes"]["down"].keys() == {"model", "buffer", "control", "other"}
+    shown = invoke("fedserver", "status", "--server", federation.address)
+    assert shown.exit_code == 0
+    assert "early" in shown.output
+
+
+def test_status_without_a_server_says_what_to_do() -> None:
+    result = invoke("fedserver", "status", "--server", "127.0.0.1:9")
+    assert result.exit_code == 1
+    assert result.output == (
+        "Error: no server answers at 127.0.0.1:9; start one with: fedserver run --listen 127.0.0.1:9\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--shard", "0/2"], "--shard goes with --dataset"),
+        (["--dataset", "digits", "--shard", "2/2"], "--shard must be I/N"),
+        (["--dataset", "digits", "--shard", "x"], "--shard must be I/N"),
+        (["--dataset", "mnist"], "unknown data set 'mnist'"),
+        (["--server", "here"], "--server must be HOST:PORT"),
+    ],
+)
+def test_client_settings_that_cannot_work(flags: list[str], message: str) -> None:
+    result = invoke("fedclient", "run", *flags)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "d", "v"),
+    [
+        (["vgg11", "--num-classes", "10"], 9750922, 530442),
+        (["resnet8", "--num-classes", "100"], 83892, 6500),
+        (["resnet8", "--svr", "*"], 78042, 78042),
+        (["resnet8", "--svr", "none"], 78042, 0),
+    ],
+)
+def test_a_model_card_has_d_v_and_the_multiplier(arguments: list[str], d: int, v: int) -> None:
+    result = invoke("fedlab", "model", *arguments, "--json")
+    card = json.loads(result.output)
+    assert (card["d"], card["v"]) == (d, v)
+    assert card["multiplier"] == pytest.approx(2 * (1 + v / d))
+    elements = [math.prod(tensor["shape"]) for tensor in card["tensors"] if tensor["svr"]]
+    assert sum(elements) == v
+    assert "S_svr" in invoke("fedlab", "model", *arguments).output
+
+
+def test_a_partition_is_written_and_shown(tmp_path: Path) -> None:
+    out = tmp_path / "p.json"
+    arguments = ["partition", "--alpha", "0.1", "--num-clients", "5", "--seed", "1", "--out", str(out)]
+    shown = invoke("fedlab", *arguments)
+    assert shown.exit_code == 0
+    assert shown.output.count("287") == 5
+    first = out.read_text()
+    counts = json.loads(invoke("fedlab", *arguments, "--json").output)["counts"]
+    assert out.read_text() == first
+    assert [sum(row) for row in counts] == [287] * 5
+    uneven = json.loads(invoke("fedlab", *arguments, "--no-equal", "--json").output)["counts"]
+    assert sum(map(sum, uneven)) == 1437
+    assert invoke("fedlab", *arguments[:2], "0", *arguments[3:]).exit_code == 2

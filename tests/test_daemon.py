@@ -1,0 +1,177 @@
+"""The client daemon through trouble: no server yet, kill -9, lost state, signals, bad set-ups."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Federation, alive
+
+FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A federation in which nothing went wrong, with clients that came before the server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    federation = Federation(tmp_path_factory.mktemp("undisturbed"))
+    for name in ("a", "b"):
+        federation.client(name, server=address)
+    federation.wait_for("a", "no server answers")
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    yield federation
+    federation.close()
+
+
+def assert_same_result(federation: Federation, other: Federation) -> None:
+    """Byte for byte."""
+    for file in ("model", "control"):
+        assert federation.bytes(file) == other.bytes(file)
+
+
+def test_clients_wait_for_a_server_that_is_not_there_yet(undisturbed: Federation) -> None:
+    assert undisturbed.log("a").count("no server answers") == 1, "one line, however long it takes"
+    assert "run finished after round 6" in undisturbed.log("a")
+
+
+def test_a_killed_client_that_comes_back_changes_nothing(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    federation.server(*FLAGS)
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.wait_for("b", "round 2: ")
+    federation.kill("b")
+    federation.client("b")
+    federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_client_that_lost_its_state_gets_c_i_back(undisturbed: Federation, federation: Federation) -> None:
+    federation.server(*FLAGS)
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.wait_for("server", "round 2/6: ")
+    federation.kill("b")
+    shutil.rmtree(federation.folder / "state" / "b")
+    federation.client("b")
+    federation.finish()
+    assert "came back from the server" in federation.log("b")
+    assert_same_result(federation, undisturbed)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_end_both_sides_cleanly(federation: Federation, number: signal.Signals, code: int) -> None:
+    federation.server("--num-clients", "2", "--rounds", "1000")
+    federation.client("a")
+    federation.client("b")
+    federation.wait_for("server", "round 2/1000: ")
+    children = _children(federation.processes["server"].pid)
+    for name in ("a", "server"):
+        federation.processes[name].send_signal(number)
+        assert federation.exit_code(name) == code, federation.log(name)
+        assert "Traceback" not in federation.log(name)
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert children
+    assert not any(alive(pid) for pid in children), "the worker ends with the server"
+
+
+def test_the_worker_does_not_outlive_a_killed_server(federation: Federation) -> None:
+    federation.server("--num-clients", "1")
+    federation.wait_for("server", "waiting for clients")
+    (worker,) = _children(federation.processes["server"].pid)
+    federation.kill("server")
+    deadline = time.monotonic() + 10
+    while alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(worker)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_client_gives_up_on_a_server_that_never_comes(federation: Federation) -> None:
+    federation.client("a", "--give-up", "0.5", server="127.0.0.1:9")
+    assert federation.exit_code("a") == 1
+    last = federation.log("a").splitlines()[-1]
+    assert last.startswith("Error: no server answers at 127.0.0.1:9")
+    assert "gave up after" in last
+
+
+def test_clients_of_one_name_or_state_do_not_collide(federation: Federation) -> None:
+    federation.server("--num-clients", "2", "--rounds", "1")
+    federation.client("a")
+    federation.wait_for("server", "a is here")
+    federation.start(
+        "second", "fedclient", "run", "--server", federation.address, "--name", "x", "--state-dir", "state/a"
+    )
+    assert federation.exit_code("second") == 1
+    assert "is in use by another client" in federation.log("second")
+    federation.start(
+        "third", "fedclient", "run", "--server", federation.address, "--name", "a", "--state-dir", "state/z"
+    )
+    assert federation.exit_code("a") == 1
+    assert "another client joined as 'a'" in federation.log("a")
+    del federation.processes["a"], federation.processes["second"]
+    federation.client("b")
+    federation.finish()
+
+
+def test_a_client_that_hangs_up_gives_its_seat_back(federation: Federation) -> None:
+    federation.server("--num-clients", "2", "--rounds", "1")
+    federation.client("gone")
+    federation.wait_for("server", "gone is here")
+    federation.kill("gone")
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.finish()
+    assert "run finished" in federation.log("server")
+
+
+def test_clients_may_bring_their_own_data(federation: Federation) -> None:
+    federation.server("--num-clients", "3", "--rounds", "2", "--weighting", "examples")
+    federation.client("a", "--dataset", "digits", "--shard", "0/3")
+    federation.client("b", "--dataset", "digits", "--shard", "1/3")
+    federation.client("c")
+    federation.finish()
+    assert [record["updates"] for record in federation.rounds()] == [3, 3]
+    assert "client 1 of 3, 479 examples" in federation.log("b")
+
+
+def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> None:
+    federation.server("--num-clients", "2", "--rounds", "3", "--eta-l", "1e30")
+    for name in ("a", "b"):
+        federation.client(name)
+    assert federation.exit_code("server") == 1
+    assert "Error: round 1: no client has an update to give" in federation.log("server")
+    for name in ("a", "b"):
+        assert federation.exit_code(name) == 1
+        assert "lower --eta-l" in federation.log(name)
+        assert "the run ended early" in federation.log(name).splitlines()[-1]
+
+
+def test_another_model_under_the_same_name_is_recognised(federation: Federation) -> None:
+    other = Federation(federation.folder / "other")
+    source = (other.folder / "problem.py").read_text()
+    (other.folder / "problem.py").write_text(
+        source.replace("nn.Linear(6, 7)", "nn.Linear(6, 8)").replace("nn.Linear(7, 5)", "nn.Linear(8, 5)")
+    )
+    try:
+        federation.server(*["--num-clients", "1", "--model", "problem:network", "--dataset", "problem:data"])
+        other.client("a", server=federation.address)
+        assert other.exit_code("a") == 1
+        assert "install the same code on both" in other.log("a").splitlines()[-1]
+    finally:
+        other.close()

@@ -1,0 +1,65 @@
+"""The demo as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from common.errors import RunError
+from fedlab.processes import LocalFederation
+from tests.processes import alive
+
+
+def test_the_demo_compares_three_algorithms_by_measured_bytes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "2", "--json"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "demo")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = {row["algorithm"]: row for row in json.loads(done.stdout)}
+    assert list(rows) == ["fedpvr", "fedavg", "scaffold"]
+    d, v = 4 * 38_282, 4 * 650
+    assert rows["fedavg"]["bytes"]["model"] == 2 * d
+    assert rows["fedavg"]["bytes"]["control"] == 0
+    assert rows["fedpvr"]["bytes"]["control"] == 2 * v
+    assert rows["scaffold"]["bytes"]["control"] == 2 * d
+    assert rows["fedavg"]["ratio_to_fedavg"] == 1
+    assert rows["fedpvr"]["ratio_to_fedavg"] == pytest.approx(1 + v / d, abs=0.005)
+    assert rows["scaffold"]["ratio_to_fedavg"] == pytest.approx(2, abs=0.01)
+    assert "fedpvr: round 2, accuracy" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "500"]
+    with (tmp_path / "log").open("wb") as log:
+        demo = subprocess.Popen([*command, "--out", str(tmp_path / "demo")], stdout=log, stderr=log)
+    deadline = time.monotonic() + 60
+    while "round 1," not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started = _descendants(demo.pid)
+    assert len(started) >= 4, "server, worker and two clients"
+    demo.send_signal(number)
+    assert demo.wait(30) in (0, 130)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+    time.sleep(0.5)
+    assert not [pid for pid in started if alive(pid)]
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *_descendants(int(child))]
+    return found
+
+
+def test_a_federation_whose_server_fails_says_so(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match=r"server ended with code 2: Error: --alpha must be positive")
+    with refused, LocalFederation(tmp_path / "run", 2, ["--alpha", "0"]):
+        pass
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["server.log"]

@@ -1,0 +1,173 @@
+"""Models: the paper's counts, names and classifiers."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from common import models
+from common.algorithm import matching, svr_names
+from common.errors import ConfigError
+from common.params import bind, flatten, tensor_views
+from common.tensors import Layout, Purpose
+
+HERE = Path(__file__).parent
+
+
+def spec(name: str, num_classes: int = 10, dtype: str = "float32") -> models.ModelSpec:
+    """A model for the images it is meant for."""
+    shape = (1, 8, 8) if name == "cnn" else (3, 32, 32)
+    return models.ModelSpec(name=name, num_classes=num_classes, image_shape=shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_classes", "d", "v"),
+    [
+        ("vgg11", 10, 9_750_922, 530_442),
+        ("vgg11", 100, 9_797_092, 576_612),
+        ("resnet8", 10, 78_042, 650),
+        ("resnet8", 100, 83_892, 6_500),
+        ("resnet8-bn", 10, 78_042, 650),
+        ("resnet8-bn", 100, 83_892, 6_500),
+    ],
+)
+def test_parameter_counts_are_the_papers(name: str, num_classes: int, d: int, v: int) -> None:
+    model = models.build(spec(name, num_classes), seed=0)
+    counts = {n: p.numel() for n, p in model.named_parameters()}
+    assert sum(counts.values()) == d
+    assert sum(counts[n] for n in models.classifier_names(model)) == v
+
+
+def test_tensor_order_and_names_are_those_of_the_released_code() -> None:
+    vgg = [n for n, _ in models.build(spec("vgg11"), 0).named_parameters()]
+    convolutions = [
+        f"features.{k}.{kind}" for k in (0, 3, 6, 8, 11, 13, 16, 18) for kind in ("weight", "bias")
+    ]
+    linear = [f"intermediate_classifier.{k}.{kind}" for k in (1, 4) for kind in ("weight", "bias")]
+    assert vgg == [*convolutions, *linear, "classifier.weight", "classifier.bias"]
+    resnet = [n for n, _ in models.build(spec("resnet8"), 0).named_parameters()]
+    assert len(resnet) == 29
+    assert resnet[16] == "layer2.0.downsample.1.weight"
+    assert resnet[27:] == ["classifier.weight", "classifier.bias"]
+
+
+def test_batchnorm_buffers_are_buffers() -> None:
+    specs = models.tensor_specs(models.build(spec("resnet8-bn"), 0))
+    buffers = [s for s in specs if s.purpose is Purpose.BUFFER]
+    assert len(buffers) == 27
+    assert sum(s.num_elements for s in buffers) == 681
+    assert not [
+        s for s in models.tensor_specs(models.build(spec("resnet8"), 0)) if s.purpose is Purpose.BUFFER
+    ]
+
+
+@pytest.mark.parametrize("name", ["vgg11", "resnet8"])
+def test_convolutions_start_as_the_paper_says(name: str) -> None:
+    for module in models.build(spec(name), 0).modules():
+        if isinstance(module, nn.Conv2d) and module.weight.numel() > 5000:
+            wanted = math.sqrt(2 / (module.kernel_size[0] ** 2 * module.out_channels))
+            assert module.weight.std().item() == pytest.approx(wanted, rel=0.05)
+
+
+def test_the_seed_fixes_every_parameter_and_leaves_the_callers_randomness_alone() -> None:
+    torch.manual_seed(5)
+    first = models.build(spec("cnn"), seed=1).state_dict()
+    drawn = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(1))
+    again, other = (models.build(spec("cnn"), seed=s).state_dict() for s in (1, 2))
+    assert all(torch.equal(first[n], again[n]) for n in first)
+    assert not all(torch.equal(first[n], other[n]) for n in first)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_models_map_images_to_scores(dtype: str) -> None:
+    for name in ("cnn", "resnet8", "resnet8-bn"):
+        s = spec(name, 7, dtype)
+        model = models.build(s, 0)
+        images = torch.zeros(2, *s.image_shape, dtype=getattr(torch, dtype))
+        models.check_fit(model, images, s)
+        assert model(images).dtype == images.dtype
+
+
+def test_a_model_that_does_not_fit_the_images_is_named() -> None:
+    with pytest.raises(ConfigError, match="model vgg11 does not take examples of shape 1x8x8"):
+        models.check_fit(models.build(spec("vgg11"), 0), torch.zeros(2, 1, 8, 8), spec("vgg11"))
+    with pytest.raises(ConfigError, match=r"must return scores of shape \(2, 10\), got \(2, 3\)"):
+        models.check_fit(nn.Linear(4, 3), torch.zeros(2, 4), spec("cnn"))
+
+
+def test_unknown_models_are_refused_with_the_choices() -> None:
+    with pytest.raises(ConfigError, match=r"unknown model 'lenet'; choose cnn, vgg11, resnet8"):
+        models.build(spec("lenet"), 0)
+
+
+def test_a_plugged_in_model_has_its_last_layer_as_classifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(HERE / "problem.py", tmp_path / "plugged_model.py")
+    monkeypatch.chdir(tmp_path)
+    model = models.build(spec("plugged_model:network", 3, "float64"), 0)
+    assert models.classifier_names(model) == ["4.weight", "4.bias"]
+    assert {p.dtype for p in model.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(n): return 3", "expected factory.* -> nn.Module, got int"),
+        ("def f(n): raise KeyError('x')", "factory.10. failed"),
+        ("f = 3", "has no callable 'f'"),
+        ("import does_not_exist", "importing .* failed"),
+    ],
+)
+def test_bad_model_factories_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    module = f"bad_factory_{abs(hash(source))}"
+    (tmp_path / f"{module}.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        models.build(spec(f"{module}:f"), 0)
+
+
+def test_shared_and_integer_parameters_are_refused() -> None:
+    shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    shared[1].weight = shared[0].weight
+    with pytest.raises(ConfigError, match=r"0\.weight and 1\.weight are one tensor"):
+        models.tensor_specs(shared)
+    with pytest.raises(ConfigError, match="no parameters"):
+        models.tensor_specs(nn.ReLU())
+    complex_model = nn.Linear(2, 2, dtype=torch.complex64)
+    with pytest.raises(ConfigError, match="weight is complex64"):
+        models.tensor_specs(complex_model)
+
+
+def test_a_bound_model_shares_memory_with_its_buffer() -> None:
+    model = models.build(spec("resnet8-bn"), 0)
+    layout = Layout(models.tensor_specs(model))
+    flat = flatten(model, layout)
+    bind(model, tensor_views(layout, flat))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.train()(torch.ones(4, 3, 32, 32))
+    assert layout.array(flat, 0).any() == 0
+    counters = [k for k, s in enumerate(layout.specs) if s.name.endswith("num_batches_tracked")]
+    assert [int(layout.array(flat, k)) for k in counters] == [1] * 9
+
+
+def test_patterns_select_by_glob_or_module() -> None:
+    names = ["features.0.weight", "features.0.bias", "classifier.weight", "classifier.bias"]
+    assert matching("classifier", names) == names[2:]
+    assert matching("*.bias", names) == [names[1], names[3]]
+    assert matching("*", names) == names
+    assert matching("none", names) == matching("", names) == []
+    with pytest.raises(ConfigError, match="--svr 'head' selects no parameter"):
+        matching("head", names)
+    assert svr_names("fedpvr", ("classifier.bias", "features"), names, []) == (*names[:2], names[3])

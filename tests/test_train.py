@@ -1,0 +1,149 @@
+"""Local training: batches, step counts, reproducibility, divergence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from common import datasets, models
+from common.inputs import Inputs
+from common.params import flatten
+from common.tensors import Flat, Layout, Purpose, TensorSpec
+from fedclient.train import DivergedError, Task, Trainer, Update
+
+
+def task(layout: Layout, down: Flat, **changes: object) -> Task:
+    """A task with everything at its simplest, and changes."""
+    settings: dict[str, object] = dict(
+        round=1, local_epochs=1, local_steps=None, batch_size=10, eta_l=0.1, momentum=0.0, augment=False
+    )
+    return Task(layout=layout, down=down, **(settings | changes))  # type: ignore[arg-type]
+
+
+def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> tuple[Trainer, Layout, Flat]:
+    """A client with n digits, S_svr its classifier, and a first broadcast."""
+    spec = models.ModelSpec(name=model, num_classes=10, image_shape=(1, 8, 8))
+    network = models.build(spec, 0)
+    specs = models.tensor_specs(network)
+    names = models.classifier_names(network)
+    control = [TensorSpec(s.name, s.dtype, s.shape, Purpose.CONTROL) for s in specs if s.name in names]
+    layout = Layout([*specs, *control])
+    down = layout.allocate()
+    x0 = flatten(network, Layout(specs))
+    down[: len(x0)] = x0
+    inputs = Inputs(datasets.load("digits", "train").subset(np.arange(n)))
+    return Trainer(network, inputs, seed, index), layout, down
+
+
+def zero(layout: Layout) -> Flat:
+    """c_i at the start."""
+    return layout.part(Purpose.CONTROL).allocate()
+
+
+@pytest.mark.parametrize(
+    ("n", "changes", "steps"),
+    [
+        (50, {"local_epochs": 3}, 15),
+        (59, {"local_epochs": 2}, 10),
+        (7, {"local_epochs": 2}, 2),
+        (50, {"local_epochs": None, "local_steps": 12}, 12),
+        (50, {"batch_size": None, "local_epochs": 4}, 4),
+    ],
+)
+def test_k_i_counts_whole_batches(n: int, changes: dict[str, object], steps: int) -> None:
+    client, layout, down = trainer(n)
+    assert client.train(task(layout, down, **changes), zero(layout)).steps == steps
+
+
+def test_an_epoch_sees_every_example_once_and_reshuffles() -> None:
+    client, layout, down = trainer(50)
+    batches = list(client._batch_indices(task(layout, down, local_epochs=2)))
+    first, second = torch.cat(batches[:5]), torch.cat(batches[5:])
+    assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
+    assert first.tolist() != second.tolist()
+
+
+def _update(**changes: object) -> Update:
+    seed, index = int(str(changes.pop("seed", 0))), int(str(changes.pop("index", 0)))
+    client, layout, down = trainer(seed=seed, index=index)
+    return client.train(task(layout, down, **changes), zero(layout))
+
+
+def test_training_depends_on_seed_round_and_client_and_on_nothing_else() -> None:
+    base = _update().up.tobytes()
+    assert _update().up.tobytes() == base
+    assert (
+        len({base, *(_update(**change).up.tobytes() for change in ({"seed": 1}, {"round": 2}, {"index": 1}))})
+        == 4
+    )
+
+
+def test_training_leaves_the_broadcast_alone_and_can_be_repeated() -> None:
+    client, layout, down = trainer()
+    before = down.tobytes()
+    first = client.train(task(layout, down), zero(layout))
+    assert down.tobytes() == before
+    assert client.train(task(layout, down), zero(layout)).up.tobytes() == first.up.tobytes()
+
+
+def test_new_c_i_is_the_mean_gradient_and_momentum_spares_s_svr() -> None:
+    """On S_svr the first step does not know of momentum; elsewhere the second one does."""
+    client, layout, down = trainer()
+    plain, heavy = (
+        client.train(
+            task(layout, down, momentum=m, local_epochs=None, local_steps=2, batch_size=None), zero(layout)
+        )
+        for m in (0.0, 0.9)
+    )
+    for index, spec in enumerate(layout.specs):
+        same = np.array_equal(layout.array(plain.up, index), layout.array(heavy.up, index))
+        if spec.purpose is Purpose.MODEL and spec.name.startswith("features"):
+            assert not same, spec.name
+    one_step = client.train(task(layout, down, batch_size=None, momentum=0.9), zero(layout))
+    for k in layout.indices(Purpose.CONTROL):
+        name = layout.specs[k].name
+        at = next(m for m in layout.indices(Purpose.MODEL) if layout.specs[m].name == name)
+        moved = (layout.array(down, at) - layout.array(one_step.up, at)) / 0.1
+        np.testing.assert_allclose(layout.array(one_step.up, k), moved, rtol=1e-4, atol=1e-6)
+
+
+def test_divergence_is_noticed() -> None:
+    client, layout, down = trainer()
+    with pytest.raises(DivergedError, match="lower --eta-l"):
+        client.train(task(layout, down, eta_l=1e30), zero(layout))
+
+
+def test_frozen_parameters_stay_what_they_are() -> None:
+    client, layout, down = trainer()
+    client._model.get_submodule("features.0").requires_grad_(False)
+    up = client.train(task(layout, down), zero(layout)).up
+    assert np.array_equal(layout.array(up, 0), layout.array(down, 0))
+    assert not np.array_equal(layout.array(up, 2), layout.array(down, 2))
+
+
+def test_augmented_training_runs_and_is_reproducible() -> None:
+    changes: dict[str, object] = {"augment": True}
+    assert _update(**changes).up.tobytes() == _update(**changes).up.tobytes() != _update().up.tobytes()
+
+
+def test_training_matches_a_plain_torch_loop() -> None:
+    """FedAvg (S_svr empty) with full batches is torch.optim.SGD."""
+    client, layout, down = trainer()
+    bare = layout.part(Purpose.MODEL)
+    result = client.train(
+        task(bare, down[: bare.num_bytes], batch_size=None, local_epochs=None, local_steps=3, momentum=0.9),
+        Layout([]).allocate(),
+    )
+    model = models.build(models.ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8)), 0)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    images, labels = Inputs(datasets.load("digits", "train").subset(np.arange(50))).batch(torch.arange(50))
+    for _ in range(3):
+        optimiser.zero_grad()
+        torch.autograd.backward(nn.functional.cross_entropy(model(images), labels))
+        optimiser.step()
+    for index, parameter in enumerate(model.parameters()):
+        np.testing.assert_allclose(
+            bare.array(result.up, index), parameter.detach().numpy(), rtol=1e-5, atol=1e-6
+        )
