@@ -121,7 +121,7 @@ class Servicer:
                 accuracy=last.accuracy if last else 0.0,
                 reason=federation.end_reason,
             )
-            # Noted first: a client hangs up as soon as it has this frame, which ends this coroutine at the yield.
+            # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
             federation.told.add(member.name)
             yield self._control_frame(pb.RoundFrame(finished=finished))
             return
