@@ -11,10 +11,10 @@ demo: venv  ## Train FedPVR, FedAvg and SCAFFOLD with a real server and real cli
 	$(BIN)/fedlab demo
 
 test: venv  ## Run the tests (under five minutes on two cores).
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "slow or not slow"
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

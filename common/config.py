@@ -6,11 +6,12 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common.algorithm import ALGORITHMS
+from common.algorithms import ALGORITHMS
 from common.errors import ConfigError
 
 WEIGHTINGS = ("uniform", "examples")
 MAX_CLIENTS = 10_000
+PULL_DEFAULTS = {"mu": 0.1, "feddyn_alpha": 0.01}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class RunConfig:
     """Server step size; 1 replaces x by the mean of the y_i."""
     momentum: float = 0.0
     """Local momentum outside S_svr; buffers start at zero each round."""
+    mu: float | None = None
+    """Weight of the proximal term of FedProx; 0.1 if not given."""
+    feddyn_alpha: float | None = None
+    """Weight of the regulariser of FedDyn; 0.01 if not given."""
     svr: tuple[str, ...] = ()
     """Patterns that select S_svr; empty leaves it to the algorithm."""
     alpha: float = 0.5
@@ -75,10 +80,33 @@ class RunConfig:
             raise ConfigError("--local-epochs and --local-steps exclude each other; give one of them")
         if self.svr and self.algorithm != "fedpvr":
             raise ConfigError(f"--svr goes with --algorithm fedpvr; {self.algorithm} has its own S_svr")
+        self._check_algorithm()
         if self.partition is not None and not Path(self.partition).is_file():
             raise ConfigError(
                 f"--partition {self.partition}: no such file; write one with: fedlab partition --out"
             )
+
+    def _check_algorithm(self) -> None:
+        chosen = ALGORITHMS[self.algorithm]
+        for name in PULL_DEFAULTS:
+            value = getattr(self, name)
+            if value is not None and name != chosen.pull_setting:
+                raise ConfigError(f"{_flag(name)} does not go with --algorithm {self.algorithm}")
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"{_flag(name)} must be positive, got {value}")
+        if chosen.keeps_h and (self.eta_g != 1 or self.weighting != "uniform"):
+            raise ConfigError(
+                f"--algorithm {self.algorithm} is defined for --eta-g 1 and --weighting uniform only"
+            )
+
+    @property
+    def pull(self) -> float:
+        """Weight of y_i - x in the local gradient; 0 for an algorithm without."""
+        setting = ALGORITHMS[self.algorithm].pull_setting
+        if setting is None:
+            return 0.0
+        value = getattr(self, setting)
+        return PULL_DEFAULTS[setting] if value is None else float(value)
 
     def _require_choice(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)

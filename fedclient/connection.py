@@ -9,6 +9,7 @@ from types import TracebackType
 
 import grpc
 
+from common.algorithms import ALGORITHMS
 from common.errors import (
     Fault,
     FedError,
@@ -75,7 +76,7 @@ class Pulled:
 
     task: Task
     counted_round: int
-    lost_c_i: Flat | None
+    lost_variate: Flat | None
     """c_i from the server's ledger, for a client that no longer holds it."""
 
 
@@ -218,8 +219,13 @@ def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layou
             raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
     if announced.specs != (*layout.specs, *own.specs):
         raise WireError.malformed("the tensors of x, c and c_i must come in this order")
-    if own.specs and _unpurposed(own) != _unpurposed(control):
-        raise WireError.malformed("c_i must have the names and shapes of c")
+    if header.algorithm not in ALGORITHMS:
+        raise WrongRunError(
+            f"the run uses {header.algorithm!r}, this client knows {', '.join(ALGORITHMS)}; update it"
+        )
+    algorithm = ALGORITHMS[header.algorithm]
+    if own.specs and own.specs != algorithm.variates(layout).specs:
+        raise WireError.malformed("the client's variate must have the tensors that the algorithm keeps")
     flat = announced.allocate()
     receiver = Receiver(announced, flat)
     for chunk in chunks:
@@ -234,11 +240,9 @@ def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layou
         eta_l=header.eta_l,
         momentum=header.momentum,
         augment=header.augment,
+        algorithm=algorithm,
+        pull=header.pull,
         layout=layout,
         down=flat[: layout.num_bytes],
     )
     return Pulled(task, header.counted_round, flat[layout.num_bytes :] if own.specs else None)
-
-
-def _unpurposed(layout: Layout) -> list[tuple[str, str, tuple[int, ...]]]:
-    return [(spec.name, spec.dtype, spec.shape) for spec in layout.specs]

@@ -21,7 +21,7 @@ from common.errors import (
     WrongRunError,
 )
 from common.inputs import Inputs
-from common.tensors import Layout, Purpose, fingerprint
+from common.tensors import Layout, fingerprint
 from fedclient.connection import Connection, Ended, Pulled, Seat
 from fedclient.gate import turn
 from fedclient.state import StateDir, Variates
@@ -137,25 +137,26 @@ class Daemon:
 
     def _train(self, connection: Connection, work: _Work, pulled: Pulled) -> None:
         task = pulled.task
-        control = task.layout.part(Purpose.CONTROL)
-        if pulled.lost_c_i is not None:
-            self._say(f"c_i of round {pulled.counted_round} came back from the server")
-            work.variates.write(pulled.counted_round, control, pulled.lost_c_i)
-        elif control.specs and pulled.counted_round not in (0, *work.variates.held_rounds()):
-            raise StateError(f"the server counts c_i of round {pulled.counted_round}, which is not here")
-        work.variates.settle(pulled.counted_round)
-        c_i = work.variates.read(pulled.counted_round if control.specs else 0, control)
+        layout = task.algorithm.variates(task.layout)
+        counted = pulled.counted_round if layout.specs else 0
+        if pulled.lost_variate is not None:
+            self._say(f"the variate of round {counted} came back from the server")
+            work.variates.write(counted, layout, pulled.lost_variate)
+        elif counted not in (0, *work.variates.held_rounds()):
+            raise StateError(f"the server counts the variate of round {counted}, which is not here")
+        work.variates.settle(counted)
+        variate = work.variates.read(counted, layout)
         started = time.monotonic()
         try:
             with turn(work.seat.index, self._config.threads):
-                update = work.trainer.train(task, c_i)
+                update = work.trainer.train(task, variate)
         except DivergedError as error:
             self._say(f"round {task.round}: {error}; no update this time")
             connection.decline(work.seat, task.round, str(error))
             work.last_round = task.round
             return
-        if control.specs:
-            work.variates.write(task.round, task.layout, update.up)
+        if layout.specs:
+            work.variates.write(task.round, layout, update.variate)
         work.pending = (update, task.layout)
         seconds = time.monotonic() - started
         self._say(f"round {task.round}: {update.steps} steps, loss {update.loss:.4f}, {seconds:.1f} s")

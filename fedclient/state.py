@@ -72,8 +72,8 @@ class Variates:
         return tensorfile.read(self._file(r), layout) if r else layout.allocate()
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Keeps the control tensors of a buffer as the c_i of round r."""
-        tensorfile.write(self._file(r), layout, flat, Purpose.CONTROL)
+        """Keeps c_i as that of round r."""
+        tensorfile.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import seeds
+from common.algorithms.base import Algorithm
 from common.errors import FedError
 from common.inputs import Inputs
 from common.params import bind, tensor_view
 from common.tensors import Flat, Layout, Purpose
 from fedclient.augment import Augmenter
-from fedclient.pvr import next_c_i, sgd_step, svr_step
+from fedclient.pvr import direction, momentum_step, step
 
 
 class DivergedError(FedError):
@@ -36,6 +37,9 @@ class Task:
     eta_l: float
     momentum: float
     augment: bool
+    algorithm: Algorithm
+    pull: float
+    """Weight of y_i - x in the local gradient."""
     layout: Layout
     """Of both `down` and the update: the model's tensors, then c or c_i."""
     down: Flat
@@ -48,7 +52,9 @@ class Update:
 
     round: int
     up: Flat
-    """y_i and c_i."""
+    """y_i and, on S_svr, c_i."""
+    variate: Flat
+    """What the client is to keep until the next round: c_i, or FedDyn's l_i."""
     steps: int
     loss: float
 
@@ -68,53 +74,63 @@ class Trainer:
         """Size of the shard."""
         return len(self._inputs)
 
-    def train(self, task: Task, c_i: Flat) -> Update:
-        """One round: K_i steps from x, then the new c_i. `c_i` is laid out as the task's control tensors."""
+    def train(self, task: Task, variate: Flat) -> Update:
+        """One round: K_i steps from x, then the new variate, laid out as the algorithm's variates are."""
         layout = task.layout
         up = layout.allocate()
-        model_bytes = Layout(layout.part(Purpose.MODEL, Purpose.BUFFER).specs).num_bytes
+        model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
         up[:model_bytes] = task.down[:model_bytes]
-        y = _views(layout, up, Purpose.MODEL)
+        x, y = (_views(layout, flat, Purpose.MODEL) for flat in (task.down, up))
         bind(self._model, y | _views(layout, up, Purpose.BUFFER))
         c = _views(layout, task.down, Purpose.CONTROL)
-        own = _views(layout.part(Purpose.CONTROL), c_i, Purpose.CONTROL)
-        correction = {name: c[name] - own[name] for name in c}
+        variates = task.algorithm.variates(layout)
+        old = _views(variates, variate, Purpose.CLIENT_CONTROL)
+        correction = {name: task.algorithm.correction(value, c.get(name)) for name, value in old.items()}
 
-        steps, loss = self._steps(task, correction)
+        steps, loss = self._steps(task, x, correction, plain=set(c))
 
-        x = _views(layout, task.down, Purpose.MODEL)
-        new = next_c_i(
-            list(own.values()),
-            list(c.values()),
-            [x[n] for n in c],
-            [y[n] for n in c],
-            steps * task.eta_l,
-        )
-        for view, value in zip(_views(layout, up, Purpose.CONTROL).values(), new, strict=True):
-            view.copy_(value)
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in [*y.values(), *new]):
+        kept = variates.allocate()
+        new = _views(variates, kept, Purpose.CLIENT_CONTROL)
+        for name, value in old.items():
+            new[name].copy_(
+                task.algorithm.next_variate(
+                    value, c.get(name), x[name], y[name], steps * task.eta_l, task.pull
+                )
+            )
+        for name, sent in _views(layout, up, Purpose.CONTROL).items():
+            sent.copy_(new[name])
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in [*y.values(), *new.values()]):
             raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
-        return Update(task.round, up, steps, loss)
+        return Update(task.round, up, kept, steps, loss)
 
-    def _steps(self, task: Task, correction: dict[str, Tensor]) -> tuple[int, float]:
+    def _steps(
+        self, task: Task, x: dict[str, Tensor], correction: dict[str, Tensor], plain: set[str]
+    ) -> tuple[int, float]:
+        """Trains in place; names in `plain` (S_svr) never get momentum."""
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        names = [
-            *(n for n in parameters if n in correction),
-            *(n for n in parameters if n not in correction),
-        ]
-        split = sum(n in correction for n in parameters)
+        # Three runs of names: S_svr, other names with a correction, and the rest.
+        names = sorted(parameters, key=lambda n: (n not in plain, n not in correction))
+        split, corrected = sum(n in plain for n in names), sum(n in correction for n in names)
         trained = [parameters[n] for n in names]
-        svr, sgd = [p.data for p in trained[:split]], [p.data for p in trained[split:]]
-        corrections = [correction[n] for n in names[:split]]
-        velocity = [torch.zeros_like(p) for p in sgd] if task.momentum else []
+        y = [p.data for p in trained]
+        start = [x[n] for n in names]
+        terms = [correction[n] for n in names[:corrected]]
+        velocity = [torch.zeros_like(p) for p in y[split:]] if task.momentum else []
         torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         steps, total = 0, 0.0
         for images, labels in self._batches(task):
             loss = F.cross_entropy(self._model(images), labels)
             g = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
-            svr_step(svr, g[:split], corrections, task.eta_l)
-            sgd_step(sgd, g[split:], velocity, task.eta_l, task.momentum)
+            towards = [
+                *direction(g[:corrected], terms, y[:corrected], start[:corrected], task.pull),
+                *direction(g[corrected:], [], y[corrected:], start[corrected:], task.pull),
+            ]
+            if task.momentum:
+                step(y[:split], towards[:split], task.eta_l)
+                momentum_step(y[split:], towards[split:], velocity, task.eta_l, task.momentum)
+            else:
+                step(y, towards, task.eta_l)
             steps += 1
             total += loss.item()
             if not math.isfinite(total):
@@ -143,8 +159,8 @@ class Trainer:
         steps = task.local_steps if task.local_steps is not None else (task.local_epochs or 1) * per_epoch
         random = seeds.stream(self._seed, seeds.BATCHES, task.round, self._index)
         order = np.arange(n)
-        for step in range(steps):
-            at = step % per_epoch
+        for k in range(steps):
+            at = k % per_epoch
             if at == 0 and size < n:
                 order = random.permutation(n)
             yield torch.from_numpy(order[at * size : (at + 1) * size])

@@ -111,6 +111,7 @@ def show(table_rows: list[dict[str, Any]], console: Console) -> None:
         title="bytes per client and round, down and up, as measured at the server",
         title_justify="left",
         box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
     )
     table.add_column("algorithm")
     for heading in ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "x FedAvg"):

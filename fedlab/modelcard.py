@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common import models
-from common.algorithm import svr_names
+from common.algorithms import svr_names
 from common.tensors import Purpose
 
 IMAGE_SHAPES = {"cnn": (1, 8, 8)}

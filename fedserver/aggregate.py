@@ -13,10 +13,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from common.algorithms.base import Algorithm
 from common.tensors import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
 BLOCK = 1 << 18
 """Elements handled at a time, so that float64 copies stay small."""
+
+
+class ServerState:
+    """h: what some algorithms keep at the server between rounds, in float64."""
+
+    def __init__(self, layout: Layout, algorithm: Algorithm, pull: float) -> None:
+        self._algorithm = algorithm
+        self._pull = pull
+        self.h = {k: np.zeros(layout.specs[k].num_elements) for k in layout.indices(Purpose.MODEL)}
+
+    def move(self, index: int, block: slice, mean_move: Float64) -> Float64:
+        """Updates a block of h and returns what it adds to x."""
+        self.h[index][block] = self._algorithm.next_h(self.h[index][block], mean_move, self._pull)
+        shift: Float64 = self._algorithm.shift(self.h[index][block], self._pull)
+        return shift
 
 
 class Aggregate:
@@ -29,7 +45,7 @@ class Aggregate:
         self._sums: list[Float64] = [np.zeros(spec.num_elements) for spec in layout.specs]
         self._squares = np.zeros(len(layout.specs))
         self._total_weight = 0.0
-        self._variates = layout.part(Purpose.CONTROL)
+        self._variates = Layout(layout.specs[k] for k in layout.indices(Purpose.CONTROL))
         self._position = {at: to for to, at in enumerate(layout.indices(Purpose.CONTROL))}
         self.updates = 0
 
@@ -59,8 +75,8 @@ class Aggregate:
             total[block] += delta
             self._squares[index] += float(delta @ delta)
 
-    def result(self, eta_g: float, num_clients: int) -> Flat:
-        """What the next round broadcasts."""
+    def result(self, eta_g: float, num_clients: int, server: ServerState | None = None) -> Flat:
+        """What the next round broadcasts; moves the server's own state on, for an algorithm that has one."""
         if not self.updates:
             raise ValueError("no update to aggregate")
         rate = {
@@ -75,6 +91,8 @@ class Aggregate:
             for start in range(0, len(old), BLOCK):
                 block = slice(start, start + BLOCK)
                 value = to_float64(old[block], spec.dtype) + self._sums[index][block] * rate[spec.purpose]
+                if server is not None and spec.purpose is Purpose.MODEL:
+                    value += server.move(index, block, self._sums[index][block] / num_clients)
                 new[block] = from_float64(value, spec.dtype)
         return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 
 from common import cli as command
 from common import datasets, model_names
-from common.algorithm import ALGORITHMS
+from common.algorithms import ALGORITHMS
 from common.config import WEIGHTINGS, RunConfig
 
 HELP = {
@@ -27,6 +27,8 @@ HELP = {
     "eta_l": "Step size of the clients.",
     "eta_g": "Step size of the server; 1 takes the mean of the client models.",
     "momentum": "Local momentum outside S_svr.",
+    "mu": "Weight of the proximal term of fedprox.  [default: 0.1]",
+    "feddyn_alpha": "Weight of the regulariser of feddyn.  [default: 0.01]",
     "alpha": "Dirichlet concentration of the shards; small makes clients differ.",
     "partition": "JSON file with ready-made shards; see fedlab partition.",
     "weighting": "Weights of the mean over clients.",
@@ -55,16 +57,15 @@ def _options(function: Any) -> Any:
     """One flag for each setting in HELP, with the default that RunConfig has."""
     for field in reversed(fields(RunConfig)):
         if field.name in HELP:
-            kind: Any = click.Choice(CHOICES[field.name]) if field.name in CHOICES else _type(field.default)
-            if field.name in ("local_epochs", "local_steps"):
-                kind = int
+            kind: Any = click.Choice(CHOICES[field.name]) if field.name in CHOICES else _type(field)
             flag = "--" + field.name.replace("_", "-")
             function = click.option(flag, type=kind, default=field.default, help=HELP[field.name])(function)
     return function
 
 
-def _type(default: Any) -> Any:
-    return str if default is None else type(default)
+def _type(field: Field[Any]) -> Any:
+    """The type of a setting; with `X | None` it is X."""
+    return {"int": int, "float": float, "str": str}[str(field.type).removesuffix(" | None")]
 
 
 @click.group(

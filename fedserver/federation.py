@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-from common.algorithm import svr_names
+from common.algorithms import ALGORITHMS, svr_names
 from common.config import RunConfig
 from common.errors import Fault, JoinError, RunError, WireError, WrongRunError
 from common.tensors import Flat, Layout, Purpose, TensorSpec, fingerprint
 from common.wire import chunk_frames
-from fedserver.aggregate import Aggregate
+from fedserver.aggregate import Aggregate, ServerState
 from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData, require_name
 from fedserver.record import RunDir
@@ -108,6 +108,7 @@ class Federation:
         self._workbench = workbench
         self._say = say
         self._spool: Spool
+        self._server: ServerState | None
         self._changed = asyncio.Condition()
 
     # What clients ask for.
@@ -229,7 +230,9 @@ class Federation:
         self.fingerprint = fingerprint(prepared.specs)
         self.layout = Layout([*prepared.specs, *control])
         self._spool = Spool(self._run_dir.path / "spool", self.layout)
-        self.ledger = Ledger(self._run_dir.path / "ledger", self.layout)
+        algorithm, pull = ALGORITHMS[self.config.algorithm], self.config.pull
+        self.ledger = Ledger(self._run_dir.path / "ledger", self.layout, algorithm, pull)
+        self._server = ServerState(self.layout, algorithm, pull) if algorithm.keeps_h else None
         flat = self.layout.allocate()
         flat[: len(prepared.x0)] = prepared.x0  # The model's tensors open the layout; c starts at zero.
         self.phase = Phase.WAITING
@@ -277,20 +280,21 @@ class Federation:
             "seconds": {"round": time.monotonic() - started},
             "drift": await asyncio.to_thread(aggregate.drift_diversity),
         }
-        return await asyncio.to_thread(self._close, r, aggregate, list(counted)), closing
+        return await asyncio.to_thread(self._close, r, flat, aggregate, list(counted)), closing
 
     def _fold(self, aggregate: Aggregate, r: int, i: int, answer: Answer) -> None:
         weight = float(answer.examples) if self.config.weighting == "examples" else 1.0
-        aggregate.add(self._spool.read(r, i), self.ledger.read(i), weight)
+        c_i = self.ledger.read(i) if self.layout.indices(Purpose.CONTROL) else None
+        aggregate.add(self._spool.read(r, i), c_i, weight)
 
-    def _close(self, r: int, aggregate: Aggregate, counted: list[int]) -> Flat:
+    def _close(self, r: int, flat: Flat, aggregate: Aggregate, counted: list[int]) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""
-        flat = aggregate.result(self.config.eta_g, self.config.num_clients)
+        new = aggregate.result(self.config.eta_g, self.config.num_clients, self._server)
         for i in counted:
-            self.ledger.write(i, r, self._spool.read(r, i))
-        self._run_dir.write_state(self.layout, flat)
+            self.ledger.count(i, r, flat, self._spool.read(r, i))
+        self._run_dir.write_state(self.layout, new)
         self._spool.drop_round(r)
-        return flat
+        return new
 
     async def _report(self, r: int, flat: Flat, closing: dict[str, Any]) -> None:
         """Evaluates x where that is due and writes the round's record."""

@@ -1,4 +1,4 @@
-"""Every client's c_i as last counted, one file each.
+"""Every client's variate as last counted, one file each: c_i, or FedDyn's l_i.
 
 c moves by the differences between a client's new c_i and the one counted before; the server keeps the latter
 itself, so that a client which lost its own gets it back and c stays the mean of all c_i.
@@ -9,33 +9,55 @@ from __future__ import annotations
 from pathlib import Path
 
 from common import tensorfile
+from common.algorithms.base import Algorithm
 from common.tensors import Flat, Layout, Purpose
 
 
 class Ledger:
-    """The c_i of all clients of a run."""
+    """The variates of all clients of a run."""
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: Layout, algorithm: Algorithm, pull: float) -> None:
         self._folder = folder
         self._layout = layout
-        self.variates = layout.part(Purpose.CONTROL)
+        self._algorithm = algorithm
+        self._pull = pull
+        self.variates = algorithm.variates(layout)
         self.counted: dict[int, int] = {}
         """Last counted round by client index."""
         folder.mkdir(exist_ok=True)
 
     def read(self, i: int) -> Flat | None:
-        """c_i of a client; None while it is still zero or where S_svr is empty."""
+        """The variate of a client; None while it is still zero or where the algorithm has none."""
         if i not in self.counted or not self.variates.specs:
             return None
         return tensorfile.read(self._path(i, self.counted[i]), self.variates)
 
-    def write(self, i: int, r: int, up: Flat) -> None:
-        """Takes over c_i from an update that was counted in round r."""
+    def count(self, i: int, r: int, down: Flat, up: Flat) -> None:
+        """Takes note that a client's update entered round r."""
         if self.variates.specs:
-            tensorfile.write(self._path(i, r), self._layout, up, Purpose.CONTROL)
+            new = self._sent(up) if self._layout.indices(Purpose.CONTROL) else self._computed(i, down, up)
+            tensorfile.write(self._path(i, r), self.variates, new, Purpose.CLIENT_CONTROL)
             if i in self.counted:
                 self._path(i, self.counted[i]).unlink(missing_ok=True)
         self.counted[i] = r
+
+    def _sent(self, up: Flat) -> Flat:
+        """The variate that came with the update."""
+        new = self.variates.allocate()
+        for to, at in enumerate(self._layout.indices(Purpose.CONTROL)):
+            self.variates.raw(new, to)[:] = self._layout.raw(up, at)
+        return new
+
+    def _computed(self, i: int, down: Flat, up: Flat) -> Flat:
+        """The variate that the client computes for itself, by the same operations in the same precision."""
+        old, new = self.read(i), self.variates.allocate()
+        for to, at in enumerate(self._layout.indices(Purpose.MODEL)):
+            before = self.variates.array(new if old is None else old, to)
+            x, y = (self._layout.array(flat, at) for flat in (down, up))
+            self.variates.array(new, to)[...] = self._algorithm.next_variate(
+                before, None, x, y, 0.0, self._pull
+            )
+        return new
 
     def _path(self, i: int, r: int) -> Path:
         return self._folder / f"client-{i:05d}-round-{r:06d}.safetensors"

@@ -16,7 +16,7 @@ from common.errors import (
     WireError,
     WrongRunError,
 )
-from common.tensors import Layout, Purpose, TensorSpec
+from common.tensors import TensorSpec
 from common.wire import PROTOCOL_VERSION, chunk_frames, manifest, read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.federation import Answer, Federation, OpenRound, Outcome
@@ -147,12 +147,8 @@ class Servicer:
         lost: list[tuple[TensorSpec, int, bytes]] = []
         c_i = federation.ledger.read(member.index) if counted not in (0, *held_rounds) else None
         if c_i is not None:
-            own = Layout(
-                TensorSpec(spec.name, spec.dtype, spec.shape, Purpose.CLIENT_CONTROL)
-                for spec in federation.ledger.variates.specs
-            )
-            lost = list(chunk_frames(own, c_i, first_index=len(tensors)))
-            tensors += manifest(own)
+            lost = list(chunk_frames(federation.ledger.variates, c_i, first_index=len(tensors)))
+            tensors += manifest(federation.ledger.variates)
         header = pb.RoundHeader(
             round=current.number,
             rounds=config.rounds,
@@ -162,6 +158,8 @@ class Servicer:
             augment=federation.prepared.augment,
             counted_round=counted,
             tensors=tensors,
+            algorithm=config.algorithm,
+            pull=config.pull,
         )
         if config.local_steps is not None:
             header.local_steps = config.local_steps

@@ -20,12 +20,16 @@ def train(
     eta_l: float,
     eta_g: float,
     weights: Sequence[float] | None = None,
+    mu: float = 0.0,
+    feddyn_alpha: float = 0.0,
 ) -> tuple[Params, Params]:
     """x and c after full-batch training on all shards."""
     model = build()
     x = {name: p.detach().clone() for name, p in model.named_parameters()}
     c = {name: torch.zeros_like(x[name]) for name in svr}
     c_is = [{name: torch.zeros_like(x[name]) for name in svr} for _ in shards]
+    l_is = [{name: torch.zeros_like(value) for name, value in x.items()} for _ in shards]
+    h = {name: torch.zeros_like(value) for name, value in x.items()}
     w = torch.tensor(weights if weights is not None else [1.0] * len(shards), dtype=torch.float64)
     w = w / w.sum()
     for _ in range(rounds):
@@ -43,14 +47,21 @@ def train(
                     assert g is not None
                     if name in c:
                         g = g - c_is[i][name] + c[name]
+                    g = g + mu * (y[name] - x[name])
+                    if feddyn_alpha:
+                        g = g - l_is[i][name] + feddyn_alpha * (y[name] - x[name])
                     y[name] = y[name] - eta_l * g
             c_is[i] = {
                 name: c_is[i][name] - c[name] + (x[name] - y[name]) / (local_steps * eta_l) for name in svr
             }
+            l_is[i] = {name: l_is[i][name] - feddyn_alpha * (y[name] - x[name]) for name in x}
             ys.append(y)
+        h = {name: h[name] - feddyn_alpha * sum(y[name] - x[name] for y in ys) / len(ys) for name in x}
         x = {
             name: value + eta_g * sum(w[i] * (y[name] - value) for i, y in enumerate(ys))
             for name, value in x.items()
         }
+        if feddyn_alpha:
+            x = {name: value - h[name] / feddyn_alpha for name, value in x.items()}
         c = {name: torch.stack([c_i[name] for c_i in c_is]).mean(0) for name in svr}
     return x, c

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,11 @@ def run(federation: Federation, *flags: str, names: tuple[str, ...] = ("a", "b",
 
 
 def expected(
-    svr: list[str], weights: list[float] | None = None
+    svr: list[str],
+    weights: list[float] | None = None,
+    eta_g: float = ETA_G,
+    mu: float = 0.0,
+    feddyn_alpha: float = 0.0,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """x and c by the oracle."""
     images, labels = problem.data("train")
@@ -44,8 +49,10 @@ def expected(
         rounds=ROUNDS,
         local_steps=STEPS,
         eta_l=ETA_L,
-        eta_g=ETA_G,
+        eta_g=eta_g,
         weights=weights,
+        mu=mu,
+        feddyn_alpha=feddyn_alpha,
     )
 
 
@@ -123,6 +130,26 @@ def test_fedpvr_without_names_is_fedavg_and_with_all_names_scaffold(
             federation.close()
         for file in ("model", "control"):
             assert federation.bytes(file) == runs[algorithm].bytes(file)
+
+
+def test_fedprox_is_the_papers_with_its_pull(federation: Federation) -> None:
+    run(federation, "--algorithm", "fedprox", "--mu", "0.5")
+    assert_equal(federation.tensors("model"), expected([], mu=0.5)[0])
+    assert federation.tensors("control") == {}
+
+
+def test_feddyn_is_the_papers_even_for_a_client_that_lost_its_state(federation: Federation) -> None:
+    (federation.folder / "shards.json").write_text(json.dumps({"clients": SHARDS}))
+    federation.server(*FLAGS, *["--algorithm", "feddyn", "--feddyn-alpha", "0.3", "--eta-g", "1"])
+    for name in ("a", "b", "c"):
+        federation.client(name)
+    federation.wait_for("c", "round 1: ")
+    federation.kill("c")
+    shutil.rmtree(federation.folder / "state" / "c")
+    federation.client("c")
+    federation.finish()
+    assert_equal(federation.tensors("model"), expected([], eta_g=1.0, feddyn_alpha=0.3)[0])
+    assert all(record["bytes"]["up"]["control"] == 0 for record in federation.rounds())
 
 
 def test_weighting_by_examples(federation: Federation) -> None:

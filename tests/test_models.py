@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from common import models
-from common.algorithm import matching, svr_names
+from common.algorithms import matching, svr_names
 from common.errors import ConfigError
 from common.params import bind, flatten, tensor_views
 from common.tensors import Layout, Purpose

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from common import datasets, models
+from common.algorithms import ALGORITHMS
 from common.inputs import Inputs
 from common.params import flatten
 from common.tensors import Flat, Layout, Purpose, TensorSpec
@@ -17,8 +18,15 @@ from fedclient.train import DivergedError, Task, Trainer, Update
 def task(layout: Layout, down: Flat, **changes: object) -> Task:
     """A task with everything at its simplest, and changes."""
     settings: dict[str, object] = dict(
-        round=1, local_epochs=1, local_steps=None, batch_size=10, eta_l=0.1, momentum=0.0, augment=False
+        round=1,
+        local_epochs=1,
+        local_steps=None,
+        batch_size=10,
+        eta_l=0.1,
+        momentum=0.0,
+        augment=False,
     )
+    settings |= {"algorithm": ALGORITHMS["fedpvr"], "pull": 0.0}
     return Task(layout=layout, down=down, **(settings | changes))  # type: ignore[arg-type]
 
 
@@ -39,7 +47,7 @@ def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> t
 
 def zero(layout: Layout) -> Flat:
     """c_i at the start."""
-    return layout.part(Purpose.CONTROL).allocate()
+    return ALGORITHMS["fedpvr"].variates(layout).allocate()
 
 
 @pytest.mark.parametrize(

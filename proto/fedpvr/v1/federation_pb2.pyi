@@ -260,6 +260,8 @@ class RoundHeader(_message.Message):
     AUGMENT_FIELD_NUMBER: _builtins.int
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
+    ALGORITHM_FIELD_NUMBER: _builtins.int
+    PULL_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -278,6 +280,10 @@ class RoundHeader(_message.Message):
     """The last round whose update of this client entered x and c; 0 if none. The c_i of that round is the valid one: a
     later c_i that this client holds was never counted and is to be dropped.
     """
+    algorithm: _builtins.str
+    """By name; a client that does not know it leaves."""
+    pull: _builtins.float
+    """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -295,10 +301,12 @@ class RoundHeader(_message.Message):
         augment: _builtins.bool = ...,
         counted_round: _builtins.int = ...,
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
+        algorithm: _builtins.str = ...,
+        pull: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["augment", b"augment", "batch_size", b"batch_size", "counted_round", b"counted_round", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "counted_round", b"counted_round", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "pull", b"pull", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015

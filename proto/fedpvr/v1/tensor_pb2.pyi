@@ -81,7 +81,7 @@ class _PurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Purpose.Value
     PURPOSE_CONTROL: _Purpose.ValueType  # 3
     """c (down) or c_i (up) on one name of S_svr."""
     PURPOSE_CLIENT_CONTROL: _Purpose.ValueType  # 4
-    """c_i, sent down only to a client that no longer holds its own."""
+    """c_i (FedDyn: l_i), sent down only to a client that no longer holds its own."""
 
 class Purpose(_Purpose, metaclass=_PurposeEnumTypeWrapper):
     """What a tensor is for. Bytes are accounted by purpose."""
@@ -94,7 +94,7 @@ PURPOSE_BUFFER: Purpose.ValueType  # 2
 PURPOSE_CONTROL: Purpose.ValueType  # 3
 """c (down) or c_i (up) on one name of S_svr."""
 PURPOSE_CLIENT_CONTROL: Purpose.ValueType  # 4
-"""c_i, sent down only to a client that no longer holds its own."""
+"""c_i (FedDyn: l_i), sent down only to a client that no longer holds its own."""
 Global___Purpose: _TypeAlias = Purpose  # noqa: Y015
 
 class _Codec:

@@ -1,38 +1,31 @@
-"""What an algorithm is: a choice of S_svr, the names that get variance reduction.
+"""The algorithms by name. Nothing outside this package asks which one runs.
 
-S_svr = {} is FedAvg, the classifier's parameters are FedPVR, all parameters are SCAFFOLD. Nothing outside
-this module asks which algorithm runs; everything else works on the set of names.
+S_svr, the set of names with variance reduction, says most of it: {} is FedAvg, the classifier's parameters
+are FedPVR, all parameters are SCAFFOLD. To add an algorithm, write a file like its neighbours and a line
+below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from common.algorithms.base import Algorithm
+from common.algorithms.feddyn import FedDyn
+from common.algorithms.fedprox import FedProx
+from common.algorithms.svr import FedPVR, Scaffold
 from common.errors import ConfigError
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "fedpvr": FedPVR(),
+    "fedavg": Algorithm(),
+    "scaffold": Scaffold(),
+    "fedprox": FedProx(),
+    "feddyn": FedDyn(),
+}
 
 NOTHING = ("", "none")
 """Patterns that select no name on purpose."""
-
-
-def _classifier(parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
-    return classifier
-
-
-def _nothing(parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
-    return ()
-
-
-def _everything(parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
-    return parameters
-
-
-ALGORITHMS: dict[str, Callable[[Sequence[str], Sequence[str]], Sequence[str]]] = {
-    "fedpvr": _classifier,
-    "fedavg": _nothing,
-    "scaffold": _everything,
-}
-"""S_svr of each algorithm, from the names of all parameters and of the classifier's."""
 
 
 def svr_names(
@@ -42,7 +35,7 @@ def svr_names(
     if patterns:
         chosen = {name for pattern in patterns for name in matching(pattern, parameters)}
     else:
-        chosen = set(ALGORITHMS[algorithm](parameters, classifier))
+        chosen = set(ALGORITHMS[algorithm].svr(parameters, classifier))
     return tuple(name for name in parameters if name in chosen)
 
 

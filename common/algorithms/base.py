@@ -1,0 +1,55 @@
+"""What an algorithm decides. Everything else, on both sides of the wire, is the same for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from common.tensors import Layout, Purpose, TensorSpec
+
+
+class Algorithm:
+    """Local steps y <- y - eta_l * (g + correction + pull * (y - x)), a variate per client, a server step.
+
+    This class is FedAvg: no correction, no pull, x becomes the mean of the y_i. An algorithm overrides what
+    it does otherwise. The mathematics is written with operators alone, one tensor at a time, so that the same
+    line serves torch on the client and numpy on the server.
+    """
+
+    pull_setting: str | None = None
+    """Name of the setting that weighs y - x in the local gradient."""
+    keeps_h = False
+    """Whether the server has a state h of the size of x."""
+
+    def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
+        """S_svr: the names whose control variate goes over the wire, c down and c_i up."""
+        return ()
+
+    def variates(self, layout: Layout) -> Layout:
+        """The tensors of the variate that each client keeps; by default those of S_svr."""
+        return variates_for(layout, Purpose.CONTROL)
+
+    def correction(self, variate: Any, c: Any) -> Any:
+        """What every local step of a round adds to the gradient."""
+        return c - variate
+
+    def next_variate(self, variate: Any, c: Any, x: Any, y: Any, step_sum: float, pull: float) -> Any:
+        """The client's variate after a round whose step sizes add up to `step_sum`.
+
+        On S_svr, with neither momentum nor weight decay, this is the mean raw gradient of the round.
+        """
+        return variate - c + (x - y) / step_sum
+
+    def next_h(self, h: Any, mean_move: Any, pull: float) -> Any:
+        """The server's state after a round; `mean_move` is 1/N times the sum of y_i - x over the answers."""
+        return h
+
+    def shift(self, h: Any, pull: float) -> Any:
+        """What the server adds to x beside eta_g times the mean move."""
+        return 0.0
+
+
+def variates_for(layout: Layout, purpose: Purpose) -> Layout:
+    """A variate for every tensor of this purpose."""
+    specs = (layout.specs[k] for k in layout.indices(purpose))
+    return Layout(TensorSpec(s.name, s.dtype, s.shape, Purpose.CLIENT_CONTROL) for s in specs)

@@ -1,0 +1,11 @@
+"""FedProx (Li et al., MLSys 2020): a proximal term mu/2 * ||y - x||^2 in every client's loss."""
+
+from __future__ import annotations
+
+from common.algorithms.base import Algorithm
+
+
+class FedProx(Algorithm):
+    """FedAvg with a pull towards x."""
+
+    pull_setting = "mu"

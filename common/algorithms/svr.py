@@ -1,0 +1,23 @@
+"""The algorithms that differ only in S_svr: FedPVR (the classifier) and SCAFFOLD (everything)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.algorithms.base import Algorithm
+
+
+class FedPVR(Algorithm):
+    """Variance reduction on the classifier alone (Li et al., CVPR 2023)."""
+
+    def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
+        """The classifier's names."""
+        return classifier
+
+
+class Scaffold(Algorithm):
+    """Variance reduction on every parameter (Karimireddy et al., ICML 2020)."""
+
+    def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
+        """All names."""
+        return parameters
