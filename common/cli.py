@@ -27,6 +27,9 @@ class Group(click.Group):
         except FedError as error:
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(error.exit_code) from error
+        except OSError as error:
+            click.echo(f"Error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+            raise SystemExit(1) from error
 
 
 def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
@@ -35,7 +38,7 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}
@@ -81,7 +84,7 @@ def say(line: str) -> None:
 def require_address(flag: str, address: str) -> None:
     """Raises for anything but HOST:PORT."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise ConfigError(f"{flag} must be HOST:PORT, for example 127.0.0.1:50051, got {address!r}")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.algorithms import ALGORITHMS
 from common.errors import ConfigError
+from common.schedule import SCHEDULES
 
 WEIGHTINGS = ("uniform", "examples")
 MAX_CLIENTS = 10_000
@@ -23,6 +24,12 @@ class RunConfig:
     """Built-in name or module:factory."""
     dataset: str = "digits"
     """Built-in name or module:factory."""
+    data_dir: str = "data"
+    """Where data sets that are not built in are read from and downloaded to."""
+    image_size: int | None = None
+    """Height and width that images are brought to; None leaves them."""
+    width: float = 1.0
+    """Factor on the number of channels of a built-in model."""
     num_clients: int = 4
     """N."""
     rounds: int = 20
@@ -35,6 +42,8 @@ class RunConfig:
     """B; None is the whole shard in every step."""
     eta_l: float = 0.1
     """Local step size."""
+    schedule: str = "constant"
+    """How eta_l changes over the rounds."""
     eta_g: float = 1.0
     """Server step size; 1 replaces x by the mean of the y_i."""
     momentum: float = 0.0
@@ -51,20 +60,26 @@ class RunConfig:
     """File with ready-made shards instead of the Dirichlet partition."""
     augment: bool | None = None
     """Random flip and crop; None leaves it to the data set."""
+    validation: float = 0.0
+    """Share of every shard that its client keeps for validation."""
     weighting: str = "uniform"
     """Weights of the mean over clients."""
     seed: int = 0
     eval_every: int = 1
     """Evaluate after every n-th round; 0 only after the last, which is always evaluated."""
 
+    cka: int = 0
+    """Test images for the similarity of client models by layer, wherever x is evaluated; 0 leaves it out."""
+
     def __post_init__(self) -> None:
         self._require_choice("algorithm", tuple(ALGORITHMS))
         self._require_choice("weighting", WEIGHTINGS)
-        for name in ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size"):
+        self._require_choice("schedule", tuple(SCHEDULES))
+        for name in ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_flag(name)} must be at least 1, got {value}")
-        for name in ("eta_l", "eta_g", "alpha"):
+        for name in ("eta_l", "eta_g", "alpha", "width"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"{_flag(name)} must be positive, got {value}")
@@ -72,8 +87,12 @@ class RunConfig:
             raise ConfigError(f"--num-clients must be at most {MAX_CLIENTS}, got {self.num_clients}")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum must be from 0 to below 1, got {self.momentum}")
+        if not 0 <= self.validation < 1:
+            raise ConfigError(f"--validation must be from 0 to below 1, got {self.validation}")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"--seed must be from 0 to 4294967295, got {self.seed}")
+        if self.cka == 1 or self.cka < 0:
+            raise ConfigError(f"--cka must be 0 or at least 2, got {self.cka}")
         if self.eval_every < 0:
             raise ConfigError(f"--eval-every must not be negative, got {self.eval_every}")
         if self.local_epochs is not None and self.local_steps is not None:

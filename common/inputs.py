@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,8 +13,8 @@ class Inputs:
     """Images and labels in memory; uint8 images are scaled and normalised batch by batch."""
 
     def __init__(self, dataset: Dataset) -> None:
-        self.images = torch.from_numpy(dataset.images)
-        self.labels = torch.from_numpy(dataset.labels)
+        self.images = torch.from_numpy(np.require(dataset.images, requirements=["C", "W"]))
+        self.labels = torch.tensor(dataset.labels)
         ones = (1,) * (self.images.ndim - 2)
         self._mean = torch.tensor(dataset.mean).view(1, -1, *ones)
         self._std = torch.tensor(dataset.std).view(1, -1, *ones)

@@ -7,6 +7,7 @@ from common.errors import ConfigError
 
 BUILT_IN = {
     "cnn": "two convolutions and two linear layers, for small images such as digits",
+    "mlp": "four hidden layers of 128, for quick experiments on any small images",
     "vgg11": "VGG-11 without normalisation, for 32x32 images",
     "resnet8": "ResNet-8 with GroupNorm, for 32x32 images",
     "resnet8-bn": "ResNet-8 with BatchNorm, for 32x32 images",

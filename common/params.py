@@ -29,7 +29,7 @@ def bind(model: nn.Module, views: dict[str, Tensor]) -> None:
 
 
 def flatten(model: nn.Module, layout: Layout) -> Flat:
-    """A copy of a model's tensors as a flat buffer; names the layout has and the model lacks stay zero."""
+    """A copy of a model's tensors as a flat buffer."""
     flat = layout.allocate()
     state = model.state_dict()
     for index, spec in enumerate(layout.specs):

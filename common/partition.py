@@ -94,7 +94,7 @@ def _draw(
     cuts = []
     for class_size in class_sizes:
         p = random.dirichlet(np.repeat(alpha, num_clients)) * (sizes < share)
-        # A tiny alpha can put all weight on clients that are full already: then all open ones share alike.
+        # A tiny alpha can put all weight on clients that are full already: then the emptiest take the class.
         p = p / p.sum() if p.sum() > 0 else (sizes <= sizes.min()) / np.sum(sizes <= sizes.min())
         cut = (np.cumsum(p) * class_size).astype(np.int64)[:-1]
         sizes += np.diff(np.concatenate([[0], cut, [class_size]]))
@@ -129,7 +129,7 @@ def read_partition(path: Path, num_clients: int, num_examples: int) -> list[Indi
     """Shards from a partition file, checked against the run that wants to use them."""
     try:
         clients: Any = json.loads(path.read_text())["clients"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f'{path}: expected JSON {{"clients": [[index, ...], ...]}}: {error}') from error
     if not isinstance(clients, list) or len(clients) != num_clients:
         got = len(clients) if isinstance(clients, list) else type(clients).__name__
@@ -146,7 +146,6 @@ def _checked_shard(path: Path, j: int, shard: object, num_examples: int) -> Indi
     return np.array(shard, np.int64)
 
 
-def class_counts(shards: list[Indices], labels: Indices) -> Indices:
+def class_counts(shards: list[Indices], labels: Indices, num_classes: int) -> Indices:
     """Examples of each class (column) in each shard (row)."""
-    num_classes = int(labels.max()) + 1
     return np.stack([np.bincount(labels[shard], minlength=num_classes) for shard in shards])

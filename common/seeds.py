@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-INIT, BATCHES, AUGMENT, DROPOUT = range(4)
+INIT, BATCHES, AUGMENT, DROPOUT, VALIDATION, CALIBRATION = range(6)
 """What a stream is for, so that two of them never coincide."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +31,7 @@ _NAMES = {
 }
 
 
-def write(
-    path: Path,
-    layout: Layout,
-    flat: Flat,
-    *purposes: Purpose,
-    metadata: Mapping[str, str] | None = None,
-) -> None:
+def write(path: Path, layout: Layout, flat: Flat, *purposes: Purpose) -> None:
     """Replaces `path` by the tensors of a flat buffer that have one of these purposes."""
     tensors = {
         layout.specs[index].name: TensorSpec(
@@ -49,8 +42,11 @@ def write(
         )
         for index in layout.indices(*purposes)
     }
-    with replacing(path) as scratch:
-        serialize_file(tensors, scratch, metadata=dict(metadata) if metadata else None)
+    try:
+        with replacing(path) as scratch:
+            serialize_file(tensors, scratch)
+    except SafetensorError as error:
+        raise StateError(f"{path} cannot be written: {error}") from error
 
 
 def read(path: Path, layout: Layout) -> Flat:

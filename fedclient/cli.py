@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from pathlib import Path
 
 import click
-import numpy as np
 
 from common import cli as command
 from common import datasets
 from common.errors import ConfigError, RunError
+from common.names import require_name
 
 
 @click.group(
@@ -42,6 +41,12 @@ def main() -> None:
     metavar="I/N",
     help="With --dataset: only every N-th example from the I-th on, I from 0.",
 )
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Train on the pictures in this folder, one folder per class, instead of an assigned shard.",
+)
+@click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Torch threads.")
 @click.option(
     "--give-up",
@@ -56,6 +61,8 @@ def run(
     state_dir: Path | None,
     dataset: str | None,
     shard: str | None,
+    data: Path | None,
+    data_dir: str,
     threads: int,
     give_up: float,
 ) -> None:
@@ -67,37 +74,32 @@ def run(
     """
     command.require_address("--server", server)
     name = name or socket.gethostname()
-    own = _own_data(dataset, shard)
+    require_name(name)
+    if shard is not None and dataset is None:
+        raise ConfigError("--shard goes with --dataset")
+    if data is not None and dataset is not None:
+        raise ConfigError("--data and --dataset exclude each other; give one of them")
+    if dataset is not None:
+        datasets.require_known(dataset)
     from fedclient.daemon import ClientConfig, Daemon
+    from fedclient.own_data import OwnData, OwnDataset, OwnPictures
     from fedclient.state import StateDir
 
+    own: OwnData | None = None
+    if dataset is not None:
+        own = OwnDataset(dataset, data_dir, shard)
+    elif data is not None:
+        own = OwnPictures(data, command.say)
     config = ClientConfig(
         server=server,
         name=name,
-        state_dir=state_dir or Path(".fedclient") / name,
+        data_dir=data_dir,
         own_data=own,
         threads=threads,
         give_up_s=give_up,
     )
-    with command.stopped_by_signals(), StateDir(config.state_dir) as state:
+    with command.stopped_by_signals(), StateDir(state_dir or Path(".fedclient") / name) as state:
         end = Daemon(config, state, command.say).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
     command.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")
-
-
-def _own_data(dataset: str | None, shard: str | None) -> datasets.Dataset | None:
-    """The client's own training data; None without --dataset."""
-    if dataset is None:
-        if shard is not None:
-            raise ConfigError("--shard goes with --dataset")
-        return None
-    train = datasets.load(dataset, "train")
-    if shard is None:
-        return train
-    match = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if match is None or not int(match[1]) < int(match[2]) <= len(train.labels):
-        raise ConfigError(
-            f"--shard must be I/N with I below N and N at most {len(train.labels)}, got {shard!r}"
-        )
-    return train.subset(np.arange(int(match[1]), len(train.labels), int(match[2])))

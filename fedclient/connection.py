@@ -1,26 +1,14 @@
-"""The client's side of the conversation: gRPC in here, plain values outside."""
+"""The client's side of the conversation: protobuf messages in here, plain values outside."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
-import grpc
-
 from common.algorithms import ALGORITHMS
-from common.errors import (
-    Fault,
-    FedError,
-    JoinError,
-    RunError,
-    SupersededError,
-    UnavailableError,
-    UnknownClientError,
-    WireError,
-    WrongRunError,
-)
+from common.errors import Fault, UnavailableError, WireError, WrongRunError
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
 from common.wire import (
@@ -32,27 +20,9 @@ from common.wire import (
     require_same,
 )
 from fedclient.train import Task, Update
+from fedclient.transport import Transport
 from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
 from fedpvr.v1.tensor_pb2 import TensorChunk
-
-_OPTIONS = [
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A client waits for hours in one call; pings tell a slow server from a dead one.
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-]
-_ERRORS: dict[grpc.StatusCode, type[FedError]] = {
-    grpc.StatusCode.RESOURCE_EXHAUSTED: JoinError,
-    grpc.StatusCode.ABORTED: SupersededError,
-    grpc.StatusCode.NOT_FOUND: UnknownClientError,
-    grpc.StatusCode.FAILED_PRECONDITION: WrongRunError,
-    grpc.StatusCode.INVALID_ARGUMENT: RunError,
-    grpc.StatusCode.UNIMPLEMENTED: WrongRunError,
-}
 
 
 @dataclass(frozen=True)
@@ -65,6 +35,9 @@ class Seat:
     seed: int
     model: ModelSpec
     fingerprint: str
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     dataset: str | None
     """None for a client with data of its own."""
     indices: list[int]
@@ -99,18 +72,11 @@ class Reply:
 
 
 class Connection:
-    """A client's channel to the server of its run."""
+    """A client's conversation with the server of its run."""
 
-    def __init__(self, server: str, name: str) -> None:
-        self._server = server
+    def __init__(self, transport: Transport, name: str) -> None:
+        self._transport = transport
         self._name = name
-        self._channel = grpc.insecure_channel(server, options=_OPTIONS)
-        self._stub = FederationStub(self._channel)
-        self._push = self._channel.stream_unary(
-            f"/{pb.DESCRIPTOR.services_by_name['Federation'].full_name}/PushUpdate",
-            request_serializer=bytes,
-            response_deserializer=pb.PushUpdateReply.FromString,
-        )
 
     def __enter__(self) -> Connection:
         return self
@@ -121,15 +87,16 @@ class Connection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._channel.close()
+        self._transport.close()
 
-    def join(self, own_data: tuple[int, int] | None) -> Seat:
-        """Takes a seat; waits until all seats are taken. `own_data` is (examples, classes)."""
-        own = pb.OwnData(examples=own_data[0], num_classes=own_data[1]) if own_data else None
-        with self._mapped_errors():
-            reply = self._stub.Join(
-                pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
-            )
+    def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
+        """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
+        own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
+        reply = self._transport.join(
+            pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
+        )
+        if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
+            raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -140,28 +107,30 @@ class Connection:
                 num_classes=reply.model.num_classes,
                 image_shape=tuple(reply.model.image_shape),
                 dtype=reply.model.dtype,
+                width=reply.model.width,
             ),
             fingerprint=reply.model.fingerprint,
+            class_names=tuple(reply.model.class_names),
+            mean=tuple(reply.model.mean),
+            std=tuple(reply.model.std),
             dataset=reply.shard.dataset if reply.HasField("shard") else None,
             indices=list(reply.shard.indices),
         )
 
     def pull(self, run_id: str, after: int, held_rounds: list[int], model: Layout) -> Pulled | Ended:
         """Waits for the next round and receives it; `model` is what the tensors of x must look like."""
-        with self._mapped_errors():
-            frames = self._stub.PullRound(
-                pb.PullRoundRequest(
-                    run_id=run_id, client=self._name, after_round=after, held_rounds=held_rounds
-                )
-            )
-            first = next(frames, pb.RoundFrame())
-            kind = first.WhichOneof("frame")
-            if kind == "finished":
-                end = first.finished
-                return Ended(end.round, end.accuracy, end.reason)
-            if kind != "header":
-                raise UnavailableError(f"the server at {self._server} closed the stream without a header")
-            return _receive(first.header, (frame.chunk for frame in frames), model)
+        request = pb.PullRoundRequest(
+            run_id=run_id, client=self._name, after_round=after, held_rounds=held_rounds
+        )
+        frames = self._transport.pull(request)
+        first = next(frames, pb.RoundFrame())
+        kind = first.WhichOneof("frame")
+        if kind == "finished":
+            end = first.finished
+            return Ended(end.round, end.accuracy, end.reason)
+        if kind != "header":
+            raise UnavailableError("the server closed the stream without a header")
+        return _receive(first.header, (frame.chunk for frame in frames), model)
 
     def push(self, seat: Seat, update: Update, layout: Layout, examples: int) -> Reply:
         """Hands in an update."""
@@ -173,6 +142,7 @@ class Connection:
             steps=update.steps,
             examples=examples,
             loss=update.loss,
+            validation_accuracy=update.validation_accuracy,
             fingerprint=seat.fingerprint,
             tensors=manifest(layout),
         )
@@ -184,26 +154,17 @@ class Connection:
 
         return self._pushed(frames())
 
-    def decline(self, seat: Seat, r: int, reason: str) -> Reply:
-        """Says that there will be no update for this round."""
-        header = pb.UpdateHeader(run_id=seat.run_id, client=self._name, round=r, declined=reason)
+    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> Reply:
+        """Says that there will be no update for this round or, if `leaving`, for any later one."""
+        header = pb.UpdateHeader(
+            run_id=seat.run_id, client=self._name, round=r, declined=reason, leaving=leaving
+        )
         return self._pushed(iter([pb.UpdateFrame(header=header).SerializeToString()]))
 
     def _pushed(self, frames: Iterator[bytes]) -> Reply:
-        with self._mapped_errors():
-            reply = self._push(frames)
+        reply = self._transport.push(frames)
         fault = Fault(pb.PushUpdateReply.Fault.Name(reply.fault)) if reply.fault else None
         return Reply(pb.PushUpdateReply.Outcome.Name(reply.outcome), fault, reply.message)
-
-    @contextmanager
-    def _mapped_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except grpc.RpcError as error:
-            code, details = error.code(), error.details() or "no reason given"
-            if code in _ERRORS:
-                raise _ERRORS[code](details) from error
-            raise UnavailableError(f"no server answers at {self._server} ({code.name}: {details})") from error
 
 
 def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layout) -> Pulled:
@@ -240,6 +201,7 @@ def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layou
         eta_l=header.eta_l,
         momentum=header.momentum,
         augment=header.augment,
+        validation=header.validation,
         algorithm=algorithm,
         pull=header.pull,
         layout=layout,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ import torch
 from common import datasets, models
 from common.errors import (
     Fault,
+    FedError,
     RunError,
     StateError,
     UnavailableError,
@@ -24,8 +25,10 @@ from common.inputs import Inputs
 from common.tensors import Layout, fingerprint
 from fedclient.connection import Connection, Ended, Pulled, Seat
 from fedclient.gate import turn
-from fedclient.state import StateDir, Variates
+from fedclient.own_data import OwnData
+from fedclient.state import State, Variates
 from fedclient.train import DivergedError, Trainer, Update
+from fedclient.transport import GrpcTransport
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 5.0
@@ -38,8 +41,8 @@ class ClientConfig:
 
     server: str
     name: str
-    state_dir: Path
-    own_data: datasets.Dataset | None = None
+    data_dir: str = "data"
+    own_data: OwnData | None = None
     """None: train on the shard that the server assigns."""
     threads: int = 1
     give_up_s: float = 300.0
@@ -62,7 +65,7 @@ class _Work:
 class Daemon:
     """One client process."""
 
-    def __init__(self, config: ClientConfig, state: StateDir, say: Callable[[str], None]) -> None:
+    def __init__(self, config: ClientConfig, state: State, say: Callable[[str], None]) -> None:
         self._config = config
         self._state = state
         self._say = say
@@ -75,10 +78,11 @@ class Daemon:
         silent_since: float | None = None
         while True:
             try:
-                with Connection(self._config.server, self._config.name) as connection:
-                    self._join(connection)
-                    silent_since, wait = None, FIRST_WAIT_S
-                    return self._take_part(connection)
+                with Connection(GrpcTransport(self._config.server), self._config.name) as connection:
+                    self.join(connection)
+                    while (ended := self.take_turn(connection)) is None:
+                        silent_since, wait = None, FIRST_WAIT_S
+                    return ended
             except (UnavailableError, UnknownClientError) as error:
                 now = time.monotonic()
                 if silent_since is None:
@@ -89,24 +93,31 @@ class Daemon:
             time.sleep(wait * random.uniform(0.8, 1.2))
             wait = min(wait * 1.6, LONGEST_WAIT_S)
 
-    def _join(self, connection: Connection) -> None:
+    def join(self, connection: Connection) -> None:
+        """Takes a seat, and gets ready for the run if it is a new one."""
         own = self._config.own_data
         if self._work is None:
             self._say(f"joining {self._config.server} as {self._config.name}")
-        seat = connection.join((len(own.labels), own.num_classes) if own else None)
+        seat = connection.join((own.examples, own.class_names) if own else None)
         if self._work is None or self._work.seat.run_id != seat.run_id:
-            self._work = self._prepare(seat)
+            with self._leaving_on_failure(connection, seat):
+                self._work = self._prepare(seat)
             self._say(
                 f"run {seat.run_id}: client {seat.index} of {seat.num_clients}, "
                 f"{self._work.trainer.examples} examples, {seat.model.name}"
             )
 
     def _prepare(self, seat: Seat) -> _Work:
-        dataset = self._config.own_data
-        if dataset is None:
-            if seat.dataset is None:
-                raise RunError("the server assigned no shard; start the client with --dataset")
-            dataset = _shard(datasets.load(seat.dataset, "train"), seat.indices)
+        if self._config.own_data is not None:
+            dataset = self._config.own_data.load(seat.class_names, seat.model.image_shape)
+        elif seat.dataset is not None:
+            dataset = _shard(
+                datasets.load(seat.dataset, "train", self._config.data_dir, _size(seat)), seat.indices
+            )
+        else:
+            raise RunError("the server assigned no shard; start the client with --dataset or --data")
+        if dataset.images.dtype == np.uint8:
+            dataset = replace(dataset, mean=seat.mean, std=seat.std)
         if (dataset.image_shape, dataset.model_dtype) != (seat.model.image_shape, seat.model.dtype):
             raise RunError(
                 f"the run is for {seat.model.dtype} examples of shape {seat.model.image_shape}, "
@@ -122,18 +133,33 @@ class Daemon:
         trainer = Trainer(model, Inputs(dataset), seat.seed, seat.index)
         return _Work(seat, trainer, Layout(specs), self._state.of_run(seat.run_id))
 
-    def _take_part(self, connection: Connection) -> Ended:
+    def take_turn(self, connection: Connection) -> Ended | None:
+        """Pulls a round, trains and pushes; returns how the run ended once it has."""
         work = self._work
-        assert work is not None
-        while True:
-            if work.pending is not None:
-                self._push(connection, work, *work.pending)
+        assert work is not None, "join comes first"
+        if work.pending is None:
             pulled = connection.pull(
                 work.seat.run_id, work.last_round, work.variates.held_rounds(), work.layout
             )
             if isinstance(pulled, Ended):
                 return pulled
-            self._train(connection, work, pulled)
+            with self._leaving_on_failure(connection, work.seat):
+                self._train(connection, work, pulled)
+        if work.pending is not None:
+            self._push(connection, work, *work.pending)
+        return None
+
+    @contextmanager
+    def _leaving_on_failure(self, connection: Connection, seat: Seat) -> Iterator[None]:
+        """Tells the server before the client ends for good, so that nobody waits for it."""
+        try:
+            yield
+        except (UnavailableError, UnknownClientError):
+            raise
+        except Exception as error:
+            known = error if isinstance(error, FedError) else RunError(f"training failed: {error!r}")
+            connection.decline(seat, 0, str(known), leaving=True)
+            raise known from error
 
     def _train(self, connection: Connection, work: _Work, pulled: Pulled) -> None:
         task = pulled.task
@@ -183,3 +209,9 @@ def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:
             f"but {train.name} has {len(train.labels)} here; both need the same data"
         )
     return train.subset(np.array(indices, np.int64))
+
+
+def _size(seat: Seat) -> int | None:
+    """The size that the run brought its images to, where there is one size."""
+    shape = seat.model.image_shape
+    return shape[1] if len(shape) == 3 and shape[1] == shape[2] else None

@@ -10,7 +10,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -19,10 +19,13 @@ def turn(index: int, threads: int) -> Iterator[None]:
     """Waits for a free place, and holds it while the block runs."""
     slots = max(1, len(os.sched_getaffinity(0)) // threads)
     folder = Path(tempfile.gettempdir()) / f"fedpvr-gate-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    files = [(folder / f"slot-{slot}").open("w") for slot in range(slots)]
+    files = []
     try:
-        if not any(_try_lock(file) for file in files):
+        # Where the folder cannot be used there is no gate; training is only slower then.
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            files = [(folder / f"slot-{slot}").open("w") for slot in range(slots)]
+        if files and not any(_try_lock(file) for file in files):
             fcntl.flock(files[index % slots], fcntl.LOCK_EX)
         yield
     finally:

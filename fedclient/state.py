@@ -12,12 +12,36 @@ import fcntl
 import re
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from common import tensorfile
 from common.errors import StateError
 from common.tensors import Flat, Layout, Purpose
 
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
+
+
+class Variates(Protocol):
+    """c_i of one run, by the round it came from."""
+
+    def held_rounds(self) -> list[int]:
+        """Rounds whose c_i is here."""
+
+    def read(self, r: int, layout: Layout) -> Flat:
+        """c_i as of round r; zero for r = 0."""
+
+    def write(self, r: int, layout: Layout, flat: Flat) -> None:
+        """Keeps c_i as that of round r."""
+
+    def settle(self, counted: int) -> None:
+        """Drops every c_i but the one that counts."""
+
+
+class State(Protocol):
+    """Where a client keeps its variates."""
+
+    def of_run(self, run_id: str) -> Variates:
+        """The variates kept for one run."""
 
 
 class StateDir:
@@ -50,13 +74,13 @@ class StateDir:
     ) -> None:
         self._lock.close()
 
-    def of_run(self, run_id: str) -> Variates:
+    def of_run(self, run_id: str) -> VariateFiles:
         """The variates kept for one run."""
-        return Variates(self._path / f"run-{run_id}")
+        return VariateFiles(self._path / f"run-{run_id}")
 
 
-class Variates:
-    """c_i of one run, by the round it came from."""
+class VariateFiles:
+    """c_i of one run in files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

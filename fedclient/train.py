@@ -13,7 +13,9 @@ from torch.nn import functional as F
 
 from common import seeds
 from common.algorithms.base import Algorithm
+from common.datasets import Labels
 from common.errors import FedError
+from common.evaluate import evaluate
 from common.inputs import Inputs
 from common.params import bind, tensor_view
 from common.tensors import Flat, Layout, Purpose
@@ -37,6 +39,8 @@ class Task:
     eta_l: float
     momentum: float
     augment: bool
+    validation: float
+    """Share of the shard that is kept for validation."""
     algorithm: Algorithm
     pull: float
     """Weight of y_i - x in the local gradient."""
@@ -57,6 +61,8 @@ class Update:
     """What the client is to keep until the next round: c_i, or FedDyn's l_i."""
     steps: int
     loss: float
+    validation_accuracy: float | None = None
+    """Of x, on the part of the shard that is kept for validation."""
 
 
 class Trainer:
@@ -87,8 +93,12 @@ class Trainer:
         old = _views(variates, variate, Purpose.CLIENT_CONTROL)
         correction = {name: task.algorithm.correction(value, c.get(name)) for name, value in old.items()}
 
+        accuracy = self._validate(task)
         steps, loss = self._steps(task, x, correction, plain=set(c))
 
+        for name, view in _views(layout, up, Purpose.BUFFER).items():
+            # A module may have put a new tensor in the place of the one it was bound to.
+            view.copy_(self._model.get_buffer(name))
         kept = variates.allocate()
         new = _views(variates, kept, Purpose.CLIENT_CONTROL)
         for name, value in old.items():
@@ -101,7 +111,19 @@ class Trainer:
             sent.copy_(new[name])
         if not all(bool(torch.isfinite(tensor).all()) for tensor in [*y.values(), *new.values()]):
             raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
-        return Update(task.round, up, kept, steps, loss)
+        return Update(task.round, up, kept, steps, loss, accuracy)
+
+    def _kept_back(self, task: Task) -> tuple[Labels, Labels]:
+        """Examples to train on and examples to validate on: the same split in every round."""
+        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(self.examples)
+        kept = min(round(task.validation * self.examples), self.examples - 1)
+        return (
+            (np.sort(order[kept:]), np.sort(order[:kept])) if kept else (np.arange(self.examples), order[:0])
+        )
+
+    def _validate(self, task: Task) -> float | None:
+        kept = self._kept_back(task)[1]
+        return evaluate(self._model, self._inputs, torch.from_numpy(kept)).accuracy if len(kept) else None
 
     def _steps(
         self, task: Task, x: dict[str, Tensor], correction: dict[str, Tensor], plain: set[str]
@@ -153,7 +175,8 @@ class Trainer:
 
         A shard smaller than a batch is one batch, so that every client takes at least one step.
         """
-        n = self.examples
+        own = self._kept_back(task)[0]
+        n = len(own)
         size = n if task.batch_size is None else min(task.batch_size, n)
         per_epoch = n // size
         steps = task.local_steps if task.local_steps is not None else (task.local_epochs or 1) * per_epoch
@@ -163,7 +186,7 @@ class Trainer:
             at = k % per_epoch
             if at == 0 and size < n:
                 order = random.permutation(n)
-            yield torch.from_numpy(order[at * size : (at + 1) * size])
+            yield torch.from_numpy(own[order[at * size : (at + 1) * size]])
 
 
 def _views(layout: Layout, flat: Flat, purpose: Purpose) -> dict[str, Tensor]:

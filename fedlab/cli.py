@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from common import cli as command
-from common import datasets, model_names
+from common import datasets, model_names, presets
+from common.algorithms import ALGORITHMS
 from common.partition import class_counts, dirichlet_partition, write_partition
+from fedserver.cli import resolved, run_options
 
 
 @click.group(
@@ -50,12 +53,27 @@ def demo(clients: int, rounds: int, alpha: float, seed: int, out: Path | None, a
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
+@main.command(epilog=command.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
+@run_options
+def simulate(**settings: Any) -> None:
+    """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
+
+    Takes the flags of fedserver run and writes the same run directory, to the bit.
+    """
+    config, run_dir = resolved(**settings)
+    from fedlab.simulate import simulate as run_simulation
+
+    with command.stopped_by_signals():
+        run_simulation(config, run_dir, command.say)
+
+
 @main.command(epilog=command.example("fedlab model resnet8 --num-classes 100 --json"))
 @click.argument("name")
 @click.option("--num-classes", type=click.IntRange(2), default=10, help="C.")
+@click.option("--width", type=float, default=1.0, help="Factor on the channels of a built-in model.")
 @click.option("--svr", multiple=True, metavar="PATTERN", help="S_svr, as in fedserver run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def model(name: str, num_classes: int, svr: tuple[str, ...], as_json: bool) -> None:
+def model(name: str, num_classes: int, width: float, svr: tuple[str, ...], as_json: bool) -> None:
     """Show a model's tensors, which of them are in S_svr, and what that means for traffic.
 
     NAME is a built-in model or module:factory, imported from the current directory.
@@ -65,11 +83,27 @@ def model(name: str, num_classes: int, svr: tuple[str, ...], as_json: bool) -> N
 
     from fedlab.modelcard import card, show
 
-    described = card(name, num_classes, svr)
+    described = card(name, num_classes, width, svr)
     if as_json:
         click.echo(json.dumps(described, indent=2))
     else:
         show(described, Console())
+
+
+@main.command("presets", epilog=command.example("fedlab presets --json"))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_presets(as_json: bool) -> None:
+    """List the presets of fedserver run and what they set for each algorithm."""
+    table = {
+        preset: {algorithm: presets.settings(preset, algorithm) for algorithm in ALGORITHMS}
+        for preset in presets.NAMES
+    }
+    if as_json:
+        click.echo(json.dumps(table, indent=2))
+        return
+    from fedlab.presetlist import show
+
+    show(table)
 
 
 @main.command(
@@ -78,6 +112,7 @@ def model(name: str, num_classes: int, svr: tuple[str, ...], as_json: bool) -> N
     )
 )
 @click.option("--dataset", default="digits", help="Built-in data set or module:factory.")
+@click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
 @click.option("--alpha", type=float, default=0.5, help="Dirichlet concentration; small makes clients differ.")
 @click.option("--num-clients", type=int, default=4, help="N.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0)
@@ -89,13 +124,20 @@ def model(name: str, num_classes: int, svr: tuple[str, ...], as_json: bool) -> N
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Partition file to write.")
 @click.option("--json", "as_json", is_flag=True, help="Print the class counts as JSON.")
 def partition(
-    dataset: str, alpha: float, num_clients: int, seed: int, equal: bool, out: Path, as_json: bool
+    dataset: str,
+    data_dir: str,
+    alpha: float,
+    num_clients: int,
+    seed: int,
+    equal: bool,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Split a data set over clients and show who gets which classes."""
-    labels = datasets.load(dataset, "train").labels
-    shards = dirichlet_partition(labels, num_clients, alpha, seed, equal=equal)
+    train = datasets.load(dataset, "train", data_dir)
+    shards = dirichlet_partition(train.labels, num_clients, alpha, seed, equal=equal)
     write_partition(out, shards)
-    counts = class_counts(shards, labels)
+    counts = class_counts(shards, train.labels, train.num_classes)
     if as_json:
         click.echo(json.dumps({"file": str(out), "counts": counts.tolist()}))
         return

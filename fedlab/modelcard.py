@@ -15,10 +15,10 @@ IMAGE_SHAPES = {"cnn": (1, 8, 8)}
 PAPER_SHAPE = (3, 32, 32)
 
 
-def card(name: str, num_classes: int, patterns: tuple[str, ...]) -> dict[str, Any]:
+def card(name: str, num_classes: int, width: float, patterns: tuple[str, ...]) -> dict[str, Any]:
     """The tensors of a model, d, v and 2(1 + v/d), the floats per client and round in units of d."""
     spec = models.ModelSpec(
-        name=name, num_classes=num_classes, image_shape=IMAGE_SHAPES.get(name, PAPER_SHAPE)
+        name=name, num_classes=num_classes, image_shape=IMAGE_SHAPES.get(name, PAPER_SHAPE), width=width
     )
     model = models.build(spec, seed=0)
     specs = models.tensor_specs(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -55,10 +56,11 @@ class LocalFederation:
     def _start(self, name: str, program: str, flags: list[str]) -> None:
         with (self.run_dir / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", program, "run", *flags],
+                [sys.executable, "-P", "-m", program, "run", *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env={k: v for k, v in os.environ.items() if not k.startswith(("FEDSERVER_", "FEDCLIENT_"))},
                 # Ctrl-C reaches this process alone, which then ends the others in order.
                 start_new_session=True,
             )

@@ -11,6 +11,8 @@ the result does not depend on who answered first.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import numpy as np
 
 from common.algorithms.base import Algorithm
@@ -96,15 +98,18 @@ class Aggregate:
                 new[block] = from_float64(value, spec.dtype)
         return out
 
-    def drift_diversity(self) -> dict[str, float]:
-        """xi = sum ||m_i||^2 / ||sum m_i||^2 per parameter tensor, with m_i = y_i - x (paper, eq. 2).
+    def drift_diversity(self, *, by_layer: bool = False) -> dict[str, float]:
+        """xi = sum ||m_i||^2 / ||sum m_i||^2 with m_i = y_i - x (paper, eq. 2), per parameter tensor or per
+        layer.
 
         1/N where all clients moved alike, large where they moved apart. With weights by examples, m_i counts
-        with its weight. Tensors that did not move have no entry.
+        with its weight. What did not move has no entry.
         """
-        drift = {}
+        apart: dict[str, float] = defaultdict(float)
+        together: dict[str, float] = defaultdict(float)
         for index in self._layout.indices(Purpose.MODEL):
-            together = float(self._sums[index] @ self._sums[index])
-            if together > 0:
-                drift[self._layout.specs[index].name] = float(self._squares[index]) / together
-        return drift
+            name = self._layout.specs[index].name
+            key = name.rpartition(".")[0] if by_layer else name
+            apart[key] += self._squares[index]
+            together[key] += float(self._sums[index] @ self._sums[index])
+        return {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}

@@ -10,32 +10,40 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from common import cli as command
-from common import datasets, model_names
+from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
 from common.config import WEIGHTINGS, RunConfig
+from common.schedule import SCHEDULES
 
 HELP = {
     "algorithm": "How clients are kept from drifting apart.",
     "model": "Built-in model or module:factory, imported from the current directory.",
     "dataset": "Built-in data set or module:factory, imported from the current directory.",
+    "data_dir": "Where data sets that are not built in are read from and downloaded to.",
+    "image_size": "Bring images to this height and width, to save time.",
+    "width": "Factor on the channels of a built-in model, to save time.",
     "num_clients": "N; round 1 starts when all have joined.",
     "rounds": "R; the server ends after the last one.",
     "local_epochs": "E, passes of each client over its shard per round.  [default: 1]",
     "local_steps": "K, minibatch steps per client and round, instead of --local-epochs.",
     "eta_l": "Step size of the clients.",
+    "schedule": "How eta_l changes over the rounds: cosine to zero, or tenfold down at 50 % and 75 %.",
     "eta_g": "Step size of the server; 1 takes the mean of the client models.",
     "momentum": "Local momentum outside S_svr.",
     "mu": "Weight of the proximal term of fedprox.  [default: 0.1]",
     "feddyn_alpha": "Weight of the regulariser of feddyn.  [default: 0.01]",
     "alpha": "Dirichlet concentration of the shards; small makes clients differ.",
     "partition": "JSON file with ready-made shards; see fedlab partition.",
+    "validation": "Share of every shard that its client keeps for validation.",
     "weighting": "Weights of the mean over clients.",
     "seed": "Fixes initialisation, shards and batches.",
+    "cka": "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",
     "eval_every": "Evaluate after every n-th round; 0: only after the last.",
 }
-CHOICES = {"algorithm": tuple(ALGORITHMS), "weighting": WEIGHTINGS}
+CHOICES = {"algorithm": tuple(ALGORITHMS), "weighting": WEIGHTINGS, "schedule": tuple(SCHEDULES)}
 
 
 class BatchSize(click.ParamType[Any]):
@@ -49,18 +57,74 @@ class BatchSize(click.ParamType[Any]):
             return value
         try:
             return int(value)
-        except ValueError:
+        except (TypeError, ValueError):
             self.fail(f"expected a whole number or full, got {value!r}", param, ctx)
 
 
-def _options(function: Any) -> Any:
-    """One flag for each setting in HELP, with the default that RunConfig has."""
+def run_options(function: Any) -> Any:
+    """The flags of a run, with the defaults that RunConfig has; `resolved` makes the settings of them."""
+    function = click.option(
+        "--augment/--no-augment", default=None, help="Random flip and crop.  [default: as the data set says]"
+    )(function)
+    function = click.option(
+        "--svr",
+        multiple=True,
+        metavar="PATTERN",
+        help="Names with variance reduction: a glob or a module's name; repeatable; none for none.  "
+        "[default: the model's classifier]",
+    )(function)
+    function = click.option(
+        "--batch-size", type=BatchSize(), default=RunConfig.batch_size, help="Examples per step, or full."
+    )(function)
     for field in reversed(fields(RunConfig)):
         if field.name in HELP:
             kind: Any = click.Choice(CHOICES[field.name]) if field.name in CHOICES else _type(field)
             flag = "--" + field.name.replace("_", "-")
             function = click.option(flag, type=kind, default=field.default, help=HELP[field.name])(function)
-    return function
+    function = click.option(
+        "--run-dir",
+        type=click.Path(path_type=Path),
+        help="Where results go.  [default: runs/DATE-TIME-ALGORITHM]",
+    )(function)
+    function = click.option(
+        "--preset", help="Settings of a cell of the paper's tables; see fedlab presets. Flags go before it."
+    )(function)
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=command.settings_file,
+        help="TOML file with any of these settings; flags and environment go before it.",
+    )(function)
+
+
+def resolved(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple[RunConfig, Path]:
+    """The settings that flags, environment, file and preset add up to, and the run directory."""
+    if preset is not None:
+        context = click.get_current_context()
+        for name, value in presets.settings(preset, settings["algorithm"]).items():
+            if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+                settings[name] = value
+    _prefer_the_stronger(settings, "local_epochs", "local_steps")
+    if settings["batch_size"] == "full":
+        settings["batch_size"] = None
+    config = RunConfig(**settings)
+    model_names.require_known(config.model)
+    datasets.require_known(config.dataset)
+    return config, run_dir or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
+
+
+def _prefer_the_stronger(settings: dict[str, Any], *names: str) -> None:
+    """Of settings that exclude each other, one given by flag silences one given in a file, and so on."""
+    context = click.get_current_context()
+    order = [ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP]
+    rank = {
+        n: order.index(s) if (s := context.get_parameter_source(n)) in order else len(order) for n in names
+    }
+    for name in names:
+        if rank[name] > min(rank.values()):
+            settings[name] = None
 
 
 def _type(field: Field[Any]) -> Any:
@@ -81,58 +145,19 @@ def main() -> None:
     epilog=command.example("fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20")
 )
 @click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    is_eager=True,
-    expose_value=False,
-    callback=command.settings_file,
-    help="TOML file with any of these settings; flags and FEDSERVER_RUN_* go before it.",
+    "--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="Port 0 picks a free one and prints it."
 )
-@click.option(
-    "--listen",
-    default="127.0.0.1:50051",
-    metavar="HOST:PORT",
-    help="Port 0 picks a free one and prints it.",
-)
-@click.option(
-    "--run-dir",
-    type=click.Path(path_type=Path),
-    help="Where results go.  [default: runs/DATE-TIME-ALGORITHM]",
-)
-@_options
-@click.option(
-    "--batch-size",
-    type=BatchSize(),
-    default=RunConfig.batch_size,
-    help="Examples per step, or full.",
-)
-@click.option(
-    "--svr",
-    multiple=True,
-    metavar="PATTERN",
-    help="Names with variance reduction: a glob or a module's name; repeatable; none for none.  "
-    "[default: the model's classifier]",
-)
-@click.option(
-    "--augment/--no-augment",
-    default=None,
-    help="Random flip and crop.  [default: as the data set says]",
-)
-def run(listen: str, run_dir: Path | None, batch_size: int | str, **settings: Any) -> None:
+@run_options
+def run(listen: str, **settings: Any) -> None:
     """Serve one training run and end when it is over.
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
-
     """
-    size = None if batch_size == "full" else int(batch_size)
-    config = RunConfig(**settings, batch_size=size)
-    model_names.require_known(config.model)
-    datasets.require_known(config.dataset)
+    config, run_dir = resolved(**settings)
     command.require_address("--listen", listen)
     from fedserver.server import serve
 
-    folder = run_dir or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
-    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, folder, command.say))))
+    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, run_dir, command.say))))
 
 
 @main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))

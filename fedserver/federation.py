@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+import numpy as np
+
 from common.algorithms import ALGORITHMS, svr_names
 from common.config import RunConfig
-from common.errors import Fault, JoinError, RunError, WireError, WrongRunError
-from common.tensors import Flat, Layout, Purpose, TensorSpec, fingerprint
+from common.errors import Fault, JoinError, RunError, UnknownClientError, WireError
+from common.names import require_name
+from common.schedule import step_size
+from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite, fingerprint
 from common.wire import chunk_frames
 from fedserver.aggregate import Aggregate, ServerState
 from fedserver.ledger import Ledger
-from fedserver.members import Member, Members, OwnData, require_name
+from fedserver.members import Member, Members, OwnData
 from fedserver.record import RunDir
 from fedserver.spool import Spool, Upload
 from fedserver.traffic import Traffic
@@ -55,8 +59,9 @@ class Answer:
     steps: int
     examples: int
     loss: float
-    fingerprint: str
+    fingerprint: str = ""
     declined: str = ""
+    validation_accuracy: float | None = None
 
 
 @dataclass
@@ -100,6 +105,8 @@ class Federation:
         self.end_reason = ""
         self.told: set[str] = set()
         """Names of the clients that know that the run is finished."""
+        self._gone: dict[int, Answer] = {}
+        """Clients that left, by index."""
         self.prepared: Prepared
         self.fingerprint: str
         self.layout: Layout
@@ -119,20 +126,34 @@ class Federation:
         if own_data is not None and own_data.examples < 1:
             raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
         member = await self.members.join(name, own_data, lambda: self._say_waiting(name))
-        classes = self.prepared.model["num_classes"]
-        if own_data is not None and own_data.num_classes > classes:
-            raise JoinError(
-                f"client {name!r} has labels for {own_data.num_classes} classes, the run has {classes}"
-            )
+        self._gone.pop(member.index, None)
         return member
 
-    async def next_round(self, after: int) -> OpenRound | None:
-        """The first round later than `after`, as soon as it is open; None once the run is finished."""
+    async def next_round(self, after: int, member: Member) -> OpenRound | None:
+        """The first round later than `after` that this client has not answered; None once the run is
+        finished.
+
+        A client that has answered waits for the next round even if it forgot that it has, because its variate
+        may be moved on at any moment now.
+        """
+
+        def ready() -> bool:
+            if self.phase is Phase.FINISHED:
+                return True
+            current = self.round
+            return current is not None and current.number > after and not current.answers[member.index].done()
+
         async with self._changed:
-            await self._changed.wait_for(
-                lambda: self.phase is Phase.FINISHED or (self.round is not None and self.round.number > after)
-            )
+            await self._changed.wait_for(ready)
             return None if self.phase is Phase.FINISHED else self.round
+
+    def leave(self, name: str, reason: str) -> None:
+        """A client will not come back by itself: rounds go on without it until it joins again."""
+        member = self.members.get(name)
+        self._gone[member.index] = Answer(name=name, round=0, steps=0, examples=0, loss=0.0, declined=reason)
+        self._say(f"{name} leaves: {reason}")
+        if self.round is not None and not self.round.answers[member.index].done():
+            self.round.answers[member.index].set_result(self._gone[member.index])
 
     def verdict(self, answer: Answer) -> Outcome | None:
         """What to make of an update before its tensors are read: None means go on."""
@@ -143,7 +164,8 @@ class Federation:
                 Fault.WRONG_ROUND,
                 f"round {current} is open, got an update for round {answer.round}",
             )
-        if self.round is None or answer.round < current or self.phase is Phase.FINISHED:
+        assert self.round is not None
+        if answer.round < current or self.phase is Phase.FINISHED:
             return Outcome.LATE
         if self.round.answers[member.index].done():
             return Outcome.DUPLICATE
@@ -186,17 +208,22 @@ class Federation:
         self.round.answers[member.index].set_result(answer)
         return Outcome.ACCEPTED
 
+    def eta_l(self, r: int) -> float:
+        """The local step size of a round."""
+        return step_size(self.config.schedule, self.config.eta_l, r, self.config.rounds)
+
     def require_run(self, run_id: str) -> None:
         """Raises for a peer of another run."""
         if run_id != self.run_id:
-            raise WrongRunError(f"this is run {self.run_id}, not {run_id or 'unnamed'}; restart the client")
+            raise UnknownClientError(f"this is run {self.run_id}, not {run_id or 'unnamed'}; join it first")
 
     # What the run does.
 
     async def run(self) -> None:
         """Everything from preparation to the last evaluation."""
         flat = await self._prepare()
-        self._say_waiting()
+        if not self.members.complete.is_set():
+            self._say_waiting()
         await self.members.complete.wait()
         self._write_config()
         evaluation: asyncio.Task[None] | None = None
@@ -208,15 +235,24 @@ class Federation:
                 evaluation = asyncio.create_task(self._report(r, flat, closing))
             if evaluation is not None:
                 await evaluation
-        except RunError as error:
-            self.end_reason = str(error)
+            model_bytes = Layout(self.prepared.specs).num_bytes
+            sets = await self._workbench.conformal(flat[:model_bytes], self.config.seed)
+            self._run_dir.write_conformal(sets)
+        except Exception as error:
+            await self._finish(str(error))
             raise
         finally:
             if evaluation is not None:
                 evaluation.cancel()
-            async with self._changed:
-                self.phase = Phase.FINISHED
-                self._changed.notify_all()
+                await asyncio.gather(evaluation, return_exceptions=True)
+        await self._finish("")
+
+    async def _finish(self, reason: str) -> None:
+        """Tells everybody who waits that the run is over."""
+        async with self._changed:
+            self.end_reason = reason
+            self.phase = Phase.FINISHED
+            self._changed.notify_all()
 
     async def _prepare(self) -> Flat:
         prepared = self.prepared = await self._workbench.prepare(self.config)
@@ -236,7 +272,7 @@ class Federation:
         flat = self.layout.allocate()
         flat[: len(prepared.x0)] = prepared.x0  # The model's tensors open the layout; c starts at zero.
         self.phase = Phase.WAITING
-        self.members.open(prepared.shards)
+        self.members.open(prepared.shards, prepared.class_names)
         return flat
 
     def _write_config(self) -> None:
@@ -248,7 +284,17 @@ class Federation:
                 "fingerprint": self.fingerprint,
                 "num_classes": self.prepared.model["num_classes"],
                 "svr_names": [self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)],
-                "clients": [{"name": m.name, "index": m.index, "examples": m.examples} for m in members],
+                "class_names": self.prepared.class_names,
+                "clients": [
+                    {
+                        "name": m.name,
+                        "index": m.index,
+                        "examples": m.examples,
+                        # What a client's own data look like is nobody's business but its own.
+                        "classes": self.prepared.histograms[m.index] if m.shard is not None else None,
+                    }
+                    for m in members
+                ],
             }
         )
 
@@ -258,14 +304,17 @@ class Federation:
         frames = await asyncio.to_thread(lambda: list(chunk_frames(self.layout, flat)))
         loop = asyncio.get_running_loop()
         current = OpenRound(r, frames, {i: loop.create_future() for i in range(self.config.num_clients)})
+        for i, left in self._gone.items():
+            current.answers[i].set_result(left)
         async with self._changed:
             self.phase = Phase.TRAINING
             self.round = current
             self._changed.notify_all()
         aggregate = Aggregate(self.layout, flat)
         counted: dict[int, Answer] = {}
+        answers = []
         for i, coming in current.answers.items():
-            answer = await coming
+            answers.append(answer := await coming)
             if not answer.declined:
                 counted[i] = answer
                 await asyncio.to_thread(self._fold, aggregate, r, i, answer)
@@ -273,14 +322,31 @@ class Federation:
             raise RunError(
                 f"round {r}: no client has an update to give; the run cannot go on (lower --eta-l?)"
             )
-        closing = {
+        closing: dict[str, Any] = {
             "updates": len(counted),
             "train_loss": sum(answer.loss for answer in counted.values()) / len(counted),
+            "validation_accuracy": _mean(answer.validation_accuracy for answer in counted.values()),
+            "eta_l": self.eta_l(r),
             "bytes": self.traffic.since_last(),
             "seconds": {"round": time.monotonic() - started},
             "drift": await asyncio.to_thread(aggregate.drift_diversity),
+            "layer_drift": await asyncio.to_thread(aggregate.drift_diversity, by_layer=True),
         }
-        return await asyncio.to_thread(self._close, r, flat, aggregate, list(counted)), closing
+        if self.config.cka and self._evaluates(r):
+            updates = [self._spool.path(r, i) for i in counted]
+            closing["cka"] = await self._workbench.cka(updates, self.config.cka)
+        new = await asyncio.to_thread(self._close, r, flat, aggregate, list(counted))
+        closing["norms"] = {"c": self._norm(new), "clients": dict(self.ledger.norms)}
+        return new, closing
+
+    def _evaluates(self, r: int) -> bool:
+        every = self.config.eval_every
+        return r == self.config.rounds or bool(every and r % every == 0)
+
+    def _norm(self, flat: Flat) -> float:
+        """||c||."""
+        arrays = (self.layout.array(flat, k) for k in self.layout.indices(Purpose.CONTROL))
+        return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
 
     def _fold(self, aggregate: Aggregate, r: int, i: int, answer: Answer) -> None:
         weight = float(answer.examples) if self.config.weighting == "examples" else 1.0
@@ -290,6 +356,9 @@ class Federation:
     def _close(self, r: int, flat: Flat, aggregate: Aggregate, counted: list[int]) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""
         new = aggregate.result(self.config.eta_g, self.config.num_clients, self._server)
+        for index, spec in enumerate(self.layout.specs):
+            if not all_finite(self.layout.array(new, index), spec.dtype):
+                raise RunError(f"round {r}: {spec.name} is not finite any more; lower --eta-l or --eta-g")
         for i in counted:
             self.ledger.count(i, r, flat, self._spool.read(r, i))
         self._run_dir.write_state(self.layout, new)
@@ -298,15 +367,17 @@ class Federation:
 
     async def _report(self, r: int, flat: Flat, closing: dict[str, Any]) -> None:
         """Evaluates x where that is due and writes the round's record."""
-        every = self.config.eval_every
         result: dict[str, Any] = {"accuracy": None, "loss": None}
         started = time.monotonic()
-        if r == self.config.rounds or (every and r % every == 0):
-            model_bytes = Layout(self.prepared.specs).num_bytes
-            result = await self._workbench.evaluate(flat[:model_bytes])
-            self.last = Result(r, result["accuracy"], result["loss"])
-            closing["seconds"]["evaluate"] = time.monotonic() - started
-        self._run_dir.append_round({"round": r} | result | closing)
+        try:
+            if self._evaluates(r):
+                model_bytes = Layout(self.prepared.specs).num_bytes
+                result = await self._workbench.evaluate(flat[:model_bytes])
+                self.last = Result(r, result["accuracy"], result["loss"])
+                closing["seconds"]["evaluate"] = time.monotonic() - started
+        finally:
+            # A run that is stopped meanwhile still has this round, only without its evaluation.
+            self._run_dir.append_round({"round": r} | result | closing)
         accuracy = "" if result["accuracy"] is None else f"accuracy {result['accuracy']:.2%}, "
         down, up = (sum(closing["bytes"][direction].values()) for direction in ("down", "up"))
         self._say(
@@ -318,3 +389,8 @@ class Federation:
     def _say_waiting(self, name: str = "") -> None:
         seats = f"{len(self.members.waiting)} of {self.config.num_clients} clients"
         self._say(f"{name} is here; {seats}" if name else f"waiting for clients; {seats} are here")
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -6,7 +6,10 @@ itself, so that a client which lost its own gets it back and c stays the mean of
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+
+import numpy as np
 
 from common import tensorfile
 from common.algorithms.base import Algorithm
@@ -24,6 +27,8 @@ class Ledger:
         self.variates = algorithm.variates(layout)
         self.counted: dict[int, int] = {}
         """Last counted round by client index."""
+        self.norms: dict[int, float] = {}
+        """||c_i|| by client index."""
         folder.mkdir(exist_ok=True)
 
     def read(self, i: int) -> Flat | None:
@@ -37,6 +42,8 @@ class Ledger:
         if self.variates.specs:
             new = self._sent(up) if self._layout.indices(Purpose.CONTROL) else self._computed(i, down, up)
             tensorfile.write(self._path(i, r), self.variates, new, Purpose.CLIENT_CONTROL)
+            arrays = (self.variates.array(new, k) for k in range(len(self.variates.specs)))
+            self.norms[i] = math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays))
             if i in self.counted:
                 self._path(i, self.counted[i]).unlink(missing_ok=True)
         self.counted[i] = r

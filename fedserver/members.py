@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from common.errors import JoinError, SupersededError, UnknownClientError
-
-NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+from common.names import class_number, natural
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,7 @@ class OwnData:
     """What a client tells of the data it brings."""
 
     examples: int
-    num_classes: int
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Sort key that puts client-10 behind client-2."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+    class_names: tuple[str, ...]
 
 
 class Members:
@@ -45,15 +38,17 @@ class Members:
         self.complete = asyncio.Event()
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
         self._shards: list[list[int]] | None = None
+        self._class_names: tuple[str, ...] = ()
 
     @property
     def waiting(self) -> list[str]:
-        """Names that have asked for a seat and wait for the others."""
-        return sorted(self._waiting, key=natural)
+        """Names that have asked for a seat and wait for the others, in the order in which they came."""
+        return [name for name, (_, seat) in self._waiting.items() if not seat.done()]
 
-    def open(self, shards: list[list[int]]) -> None:
+    def open(self, shards: list[list[int]], class_names: tuple[str, ...]) -> None:
         """Lets seats be given, now that there are shards to go with them."""
         self._shards = shards
+        self._class_names = class_names
         self._seat_all()
 
     async def join(self, name: str, own_data: OwnData | None, on_wait: Callable[[], None]) -> Member:
@@ -61,19 +56,16 @@ class Members:
         if name in self.by_name:
             return self._same_seat(self.by_name[name], own_data)
         if self.complete.is_set():
-            raise JoinError(
-                f"all {self.num_clients} seats are taken and {name!r} has none; use the name of a client "
-                "that has one, or start the server with a larger --num-clients"
-            )
-        if name in self._waiting:
+            raise self._full(name)
+        if name in self.waiting:
             self._waiting[name][1].set_exception(
                 SupersededError(f"another client joined as {name!r}; give each client its own --name")
             )
         seat: asyncio.Future[Member] = asyncio.get_running_loop().create_future()
         self._waiting[name] = (own_data, seat)
-        on_wait()
-        self._seat_all()
         try:
+            on_wait()
+            self._seat_all()
             return await seat
         finally:
             if self._waiting.get(name, (None, None))[1] is seat:
@@ -92,20 +84,35 @@ class Members:
             raise JoinError(f"client {member.name!r} comes back with other data than it joined with")
         return member
 
+    def _full(self, name: str) -> JoinError:
+        return JoinError(
+            f"all {self.num_clients} seats are taken and {name!r} has none; use the name of a client "
+            "that has one, or start the server with a larger --num-clients"
+        )
+
     def _seat_all(self) -> None:
-        if self._shards is None or len(self._waiting) < self.num_clients:
+        if self._shards is None:
             return
-        for index, name in enumerate(self.waiting):
+        for name in self.waiting:
+            own_data, seat = self._waiting[name]
+            strange = (
+                [c for c in own_data.class_names if class_number(c, self._class_names) is None]
+                if own_data
+                else []
+            )
+            if strange:
+                known = ", ".join(self._class_names[:10])
+                seat.set_exception(
+                    JoinError(f"client {name!r} has class {strange[0]!r}, the run has {known} and so on")
+                )
+        if len(self.waiting) < self.num_clients:
+            return
+        for index, name in enumerate(sorted(self.waiting[: self.num_clients], key=natural)):
             own_data, seat = self._waiting[name]
             shard = self._shards[index] if own_data is None else None
             examples = own_data.examples if own_data is not None else len(self._shards[index])
             self.by_name[name] = Member(name, index, examples, shard)
             seat.set_result(self.by_name[name])
-        self._waiting.clear()
+        for name in self.waiting:
+            self._waiting[name][1].set_exception(self._full(name))
         self.complete.set()
-
-
-def require_name(name: str) -> None:
-    """Raises for a name that cannot be shown in a line or a file name."""
-    if not NAME.fullmatch(name):
-        raise JoinError(f"a client name has 1 to 64 letters, digits, '.', '_' or '-', got {name!r}")

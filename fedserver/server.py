@@ -16,14 +16,15 @@ from grpc_reflection.v1alpha import reflection
 
 from common.config import RunConfig
 from common.errors import ConfigError
+from fedserver.endpoint import SERVICE, handler
 from fedserver.federation import Federation
 from fedserver.record import RunDir
-from fedserver.servicer import SERVICE, Servicer
-from fedserver.workbench import Workbench
+from fedserver.service import Service
+from fedserver.workbench import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
-WINDOW_BYTES = 4 << 20
+WINDOW_BYTES = 1 << 20
 """HTTP/2 receive window of an upload: bounds what a fast sender can make the server hold."""
 
 _OPTIONS = [
@@ -44,36 +45,42 @@ _OPTIONS = [
 async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[str], None]) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
-    run_dir = RunDir(run_path)
-    # The worker starts before gRPC has threads, which a later fork would have to stop.
-    workbench = Workbench()
-    try:
-        federation = Federation(config, secrets.token_hex(6), run_dir, workbench, say)
-        server, port = await _create(federation, listen)
-        await server.start()
-        host = listen.rpartition(":")[0]
-        say(f"listening on {host}:{port}")
-        what = f"{config.algorithm}, {config.model} on {config.dataset}"
-        say(f"run {federation.run_id}: {what}, results in {run_path}")
-        running: asyncio.Future[None] = asyncio.create_task(federation.run())
+    with RunDir(run_path) as run_dir:
+        # The worker starts before gRPC has threads, which a later fork would have to stop.
+        workbench = WorkerProcess()
         try:
-            first: set[asyncio.Future[Any]] = {running, stopped}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                await _farewell(federation)
-                await running
-                say("run finished")
-                return 0
-            number = stopped.result()
-            say(f"stopped by {signal.Signals(number).name}; what was counted so far is in {run_path}")
-            return number
+            federation = Federation(config, secrets.token_hex(6), run_dir, workbench, say)
+            server, port = await _create(federation, listen)
+            await server.start()
+            host = listen.rpartition(":")[0]
+            say(f"listening on {host}:{port}")
+            what = f"{config.algorithm}, {config.model} on {config.dataset}"
+            say(f"run {federation.run_id}: {what}, results in {run_path}")
+            number = await _run_until(stopped, federation, server)
         finally:
-            running.cancel()
-            with suppress(BaseException):
-                await running
-            await server.stop(grace=1.0)
+            workbench.close()
+    if number:
+        say(f"stopped by {signal.Signals(number).name}; what was counted so far is in {run_path}")
+    else:
+        say("run finished")
+    return number
+
+
+async def _run_until(stopped: asyncio.Future[int], federation: Federation, server: grpc.aio.Server) -> int:
+    """Runs the federation to its end (0) or to a signal (its number); raises what ended it early."""
+    running: asyncio.Future[None] = asyncio.create_task(federation.run())
+    try:
+        first: set[asyncio.Future[Any]] = {running, stopped}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            return stopped.result()
+        await _farewell(federation)
+        await running
+        return 0
     finally:
-        workbench.close()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await server.stop(grace=1.0)
 
 
 def _signal_future() -> asyncio.Future[int]:
@@ -91,8 +98,7 @@ def _signal_future() -> asyncio.Future[int]:
 
 async def _create(federation: Federation, listen: str) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server(options=_OPTIONS)
-    handlers = Servicer(federation).handlers()
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_generic_rpc_handlers((handler(Service(federation)),))
     healthy = health.aio.HealthServicer()
     await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)

@@ -59,7 +59,6 @@ class Spool:
         self._folder = folder
         self._layout = layout
         self._numbers = itertools.count()
-        shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
 
     def begin(self) -> Upload:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from multiprocessing import Pipe
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,18 +25,55 @@ class Prepared:
     model: dict[str, Any]
     specs: tuple[TensorSpec, ...]
     classifier: tuple[str, ...]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     shards: list[list[int]]
+    histograms: list[list[int]]
+    """Examples of each class in each shard."""
     augment: bool
     x0: Flat
 
+    @classmethod
+    def from_reply(cls, reply: dict[str, Any], x0: Flat) -> Prepared:
+        """What the worker answers, in the server's terms."""
+        return cls(
+            model=reply["model"],
+            specs=tuple(TensorSpec(n, d, tuple(s), Purpose(p)) for n, d, s, p in reply["tensors"]),
+            classifier=tuple(reply["classifier"]),
+            class_names=tuple(reply["class_names"]),
+            mean=tuple(reply["mean"]),
+            std=tuple(reply["std"]),
+            shards=reply["shards"],
+            histograms=reply["histograms"],
+            augment=reply["augment"],
+            x0=x0,
+        )
 
-class Workbench:
-    """Starts, asks and ends the worker. One question at a time."""
+
+class Workbench(Protocol):
+    """What a federation asks of whoever has torch."""
+
+    async def prepare(self, config: RunConfig) -> Prepared:
+        """Builds the model and the shards."""
+
+    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+        """Accuracy and loss on the test set of the model whose tensors open this buffer."""
+
+    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+        """Coverage and size of conformal prediction sets of the same."""
+
+    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+        """Similarity of client models by layer, from the files of their updates."""
+
+
+class WorkerProcess:
+    """Starts, asks and ends a worker. One question at a time."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "fedserver.worker", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "fedserver.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -44,25 +82,32 @@ class Workbench:
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
-        request = {"settings": config.as_dict()}
-        async with self._lock:
-            reply, x0 = await asyncio.to_thread(self._ask, request, None, True)
-        return Prepared(
-            model=reply["model"],
-            specs=tuple(TensorSpec(n, d, tuple(s), Purpose(p)) for n, d, s, p in reply["tensors"]),
-            classifier=tuple(reply["classifier"]),
-            shards=reply["shards"],
-            augment=reply["augment"],
-            x0=np.frombuffer(x0, np.uint8),
-        )
+        request = {"ask": "prepare", "settings": config.as_dict()}
+        reply, x0 = await self._ask(request, wants_bytes=True)
+        return Prepared.from_reply(reply, np.frombuffer(x0, np.uint8))
 
-    async def evaluate(self, flat: Flat) -> dict[str, float]:
-        """Accuracy and loss on the test set of the model whose tensors open this buffer."""
-        async with self._lock:
-            reply, _ = await asyncio.to_thread(self._ask, {}, flat, False)
-        return reply
+    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+        """Accuracy and loss on the test set."""
+        return (await self._ask({"ask": "evaluate"}, flat))[0]
 
-    def _ask(
+    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+        """Conformal prediction sets on the test set."""
+        reply, _ = await self._ask({"ask": "conformal", "seed": seed}, flat)
+        sets: list[dict[str, float]] = reply["sets"]
+        return sets
+
+    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+        """Similarity of client models."""
+        paths = [str(path.absolute()) for path in updates]
+        return (await self._ask({"ask": "cka", "updates": paths, "num_images": num_images}))[0]
+
+    async def _ask(
+        self, request: dict[str, Any], flat: Flat | None = None, *, wants_bytes: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
+        async with self._lock:
+            return await asyncio.to_thread(self._converse, request, flat, wants_bytes)
+
+    def _converse(
         self, request: dict[str, Any], flat: Flat | None, wants_bytes: bool
     ) -> tuple[dict[str, Any], bytes]:
         try:

@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from common import datasets, models
-from common.errors import FedError
+from common import datasets, models, seeds
+from common.conformal import prediction_sets
+from common.errors import ConfigError, DataError, FedError, RunError
+from common.evaluate import evaluate, scores
 from common.inputs import Inputs
 from common.params import bind, flatten, tensor_views
-from common.partition import dirichlet_partition, read_partition
-from common.tensors import Flat, Layout
-from fedserver.evaluate import evaluate
+from common.partition import class_counts, dirichlet_partition, read_partition
+from common.tensors import Flat, Layout, all_finite
+from fedserver.similarity import MAX_CLIENTS, similarity
 
 
 class Worker:
@@ -32,11 +35,14 @@ class Worker:
 
     def prepare(self, settings: dict[str, Any]) -> tuple[dict[str, Any], Flat]:
         """Builds everything; returns what the server needs to know of it, and x^0."""
-        train = datasets.load(settings["dataset"], "train")
-        test = datasets.load(settings["dataset"], "test")
+        train, test = (
+            datasets.load(settings["dataset"], split, settings["data_dir"], settings["image_size"])
+            for split in ("train", "test")
+        )
         spec = models.ModelSpec(
             name=settings["model"],
             num_classes=max(train.num_classes, test.num_classes),
+            width=settings["width"],
             image_shape=train.image_shape,
             dtype=train.model_dtype,
         )
@@ -45,19 +51,61 @@ class Worker:
         models.check_fit(self._model, self._test.batch(torch.arange(min(2, len(self._test))))[0], spec)
         specs = models.tensor_specs(self._model)
         self._layout = Layout(specs)
+        augment = train.augment if settings["augment"] is None else settings["augment"]
+        _check_data(train, test, augment)
+        x0 = flatten(self._model, self._layout)
+        for index, tensor in enumerate(specs):
+            if not all_finite(self._layout.array(x0, index), tensor.dtype):
+                raise ConfigError(
+                    f"{tensor.name} is not finite at the start; a constant mask belongs into a buffer with "
+                    "persistent=False"
+                )
+        shards = _shards(settings, train.labels)
         reply = {
             "model": asdict(spec),
             "tensors": [[s.name, s.dtype, s.shape, s.purpose] for s in specs],
             "classifier": models.classifier_names(self._model),
-            "shards": [shard.tolist() for shard in _shards(settings, train.labels)],
-            "augment": train.augment if settings["augment"] is None else settings["augment"],
+            "shards": [shard.tolist() for shard in shards],
+            "histograms": class_counts(shards, train.labels, spec.num_classes).tolist(),
+            "class_names": max(train.class_names, test.class_names, key=len),
+            "mean": train.mean,
+            "std": train.std,
+            "augment": augment,
         }
-        return reply, flatten(self._model, self._layout)
+        return reply, x0
 
     def evaluate(self, flat: Flat) -> dict[str, Any]:
         """Loss and accuracy of the model with these tensors."""
+        return asdict(evaluate(self._bound(flat), self._test))
+
+    def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+        """Prediction sets of the same: one half of the test set calibrates, the other half tests."""
+        found = scores(self._bound(flat), self._test, torch.arange(len(self._test)))
+        probabilities, labels = found.double().softmax(1).numpy(), self._test.labels.numpy()
+        order = seeds.stream(seed, seeds.CALIBRATION).permutation(len(labels))
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        calibration, test = ((probabilities[half], labels[half]) for half in halves)
+        return [asdict(sets) for sets in prediction_sets(calibration, test)]
+
+    def cka(self, updates: list[str], num_images: int) -> dict[str, float]:
+        """Similarity of client models, from the files of their updates."""
+        # Mapped copy-on-write: a module in evaluation mode writes nothing, and could not.
+        mapped = (np.memmap(path, np.uint8, "c") for path in updates[:MAX_CLIENTS])
+        return similarity((self._bound(flat) for flat in mapped), self._test, num_images)
+
+    def _bound(self, flat: Flat) -> nn.Module:
         bind(self._model, tensor_views(self._layout, flat))
-        return asdict(evaluate(self._model, self._test))
+        return self._model
+
+
+def _check_data(train: datasets.Dataset, test: datasets.Dataset, augment: bool) -> None:
+    if (train.image_shape, train.images.dtype) != (test.image_shape, test.images.dtype):
+        raise DataError(
+            f"data set {train.name}: training examples are {train.images.dtype} {train.image_shape}, "
+            f"test examples {test.images.dtype} {test.image_shape}; both must be alike"
+        )
+    if augment and len(train.image_shape) != 3:
+        raise ConfigError(f"--augment needs images of shape CxHxW, got {train.image_shape}; use --no-augment")
 
 
 def _shards(settings: dict[str, Any], labels: datasets.Labels) -> list[datasets.Labels]:
@@ -65,10 +113,6 @@ def _shards(settings: dict[str, Any], labels: datasets.Labels) -> list[datasets.
     if settings["partition"] is not None:
         return read_partition(Path(settings["partition"]), num_clients, len(labels))
     return dirichlet_partition(labels, num_clients, settings["alpha"], settings["seed"])
-
-
-def _model_part(layout_bytes: bytes) -> Flat:
-    return np.frombuffer(bytearray(layout_bytes), np.uint8)
 
 
 def main() -> None:
@@ -83,15 +127,23 @@ def main() -> None:
         except EOFError:
             return
         try:
-            if "settings" in request:
-                reply, x0 = worker.prepare(request["settings"])
-                server.send_bytes(json.dumps(reply).encode())
-                server.send_bytes(x0.data)
-            else:
-                flat = _model_part(server.recv_bytes())
-                server.send_bytes(json.dumps(worker.evaluate(flat)).encode())
-        except FedError as error:
-            server.send_bytes(json.dumps({"error": str(error), "exit_code": error.exit_code}).encode())
+            match request["ask"]:
+                case "prepare":
+                    reply, x0 = worker.prepare(request["settings"])
+                    server.send_bytes(json.dumps(reply).encode())
+                    server.send_bytes(x0.data)
+                case "evaluate":
+                    flat = np.frombuffer(bytearray(server.recv_bytes()), np.uint8)
+                    server.send_bytes(json.dumps(worker.evaluate(flat)).encode())
+                case "conformal":
+                    flat = np.frombuffer(bytearray(server.recv_bytes()), np.uint8)
+                    server.send_bytes(json.dumps({"sets": worker.conformal(flat, request["seed"])}).encode())
+                case "cka":
+                    found = worker.cka(request["updates"], request["num_images"])
+                    server.send_bytes(json.dumps(found).encode())
+        except Exception as error:
+            known = error if isinstance(error, FedError) else RunError(f"the worker failed: {error!r}")
+            server.send_bytes(json.dumps({"error": str(known), "exit_code": known.exit_code}).encode())
 
 
 if __name__ == "__main__":

@@ -17,16 +17,27 @@ MAY_IMPORT = {
     "common": {"common", "fedpvr"},
     "fedserver": {"common", "fedpvr", "fedserver"},
     "fedclient": {"common", "fedpvr", "fedclient"},
-    "fedlab": {"common", "fedserver", "fedclient", "fedlab"},
+    "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedlab"},
 }
 ONLY_IN = {
     "click": {"cli.py"},
-    "grpc": {"server.py", "servicer.py", "status.py", "connection.py"},
-    "fedpvr": {"wire.py", "servicer.py", "status.py", "connection.py"},
+    "grpc": {"server.py", "endpoint.py", "status.py", "transport.py"},
+    "fedpvr": {
+        "wire.py",
+        "endpoint.py",
+        "service.py",
+        "status.py",
+        "transport.py",
+        "connection.py",
+        "simulate.py",
+    },
 }
 WITHOUT_TORCH = [
     *("common/errors.py", "common/config.py", "common/tensors.py", "common/wire.py", "common/partition.py"),
-    *(f"fedserver/{name}.py" for name in ("cli", "server", "servicer", "federation", "aggregate", "status")),
+    *(
+        f"fedserver/{name}.py"
+        for name in ("cli", "server", "endpoint", "service", "federation", "aggregate", "status")
+    ),
     *("fedclient/cli.py", "fedlab/cli.py"),
 ]
 

@@ -195,6 +195,7 @@ def test_status_without_a_server_says_what_to_do() -> None:
         (["--dataset", "digits", "--shard", "2/2"], "--shard must be I/N"),
         (["--dataset", "digits", "--shard", "x"], "--shard must be I/N"),
         (["--dataset", "mnist"], "unknown data set 'mnist'"),
+        (["--dataset", "digits", "--data", "x"], "exclude each other"),
         (["--server", "here"], "--server must be HOST:PORT"),
     ],
 )

@@ -218,7 +218,7 @@ def test_strangers_get_a_status_that_says_why(peers: Peers) -> None:
     code, text = _code(
         lambda: list(stub.PullRound(pb.PullRoundRequest(run_id="old", client="a"), timeout=10))
     )
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert code is grpc.StatusCode.NOT_FOUND
     assert run_id in text
     code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=1, client="c"), timeout=10))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -150,12 +150,63 @@ def test_clients_may_bring_their_own_data(federation: Federation) -> None:
     assert "client 1 of 3, 479 examples" in federation.log("b")
 
 
+def test_an_answered_client_that_restarts_before_the_next_round_does_not_train_again(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    """Its c_i may be moved on at any moment then, and training from it again would spoil the next round."""
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b")
+    federation.wait_for("a", "round 1: ")
+    federation.processes["b"].send_signal(signal.SIGSTOP)
+    time.sleep(0.5)
+    federation.kill("a")
+    federation.client("a")
+    federation.wait_for("a", "(?s)joining.*joining")
+    time.sleep(0.5)
+    federation.processes["b"].send_signal(signal.SIGCONT)
+    federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_client_that_cannot_go_on_says_so_and_the_others_do(federation: Federation) -> None:
+    """The model of b fails in training: the server hears why, and a finishes alone."""
+    source = (federation.folder / "problem.py").read_text()
+    broken = Federation(federation.folder / "broken")
+    (broken.folder / "problem.py").write_text(
+        source.replace("nn.Tanh(), nn.Linear(7, 5)", "Broken(), nn.Linear(7, 5)")
+        + "\n\nclass Broken(nn.Module):\n    def forward(self, x):\n        raise OSError('no disk')\n"
+    )
+    try:
+        federation.server(
+            *[
+                "--num-clients",
+                "2",
+                "--rounds",
+                "3",
+                "--model",
+                "problem:network",
+                "--dataset",
+                "problem:data",
+            ]
+        )
+        federation.client("a")
+        broken.client("b", server=federation.address)
+        assert broken.exit_code("b") == 1
+        assert broken.log("b").splitlines()[-1] == "Error: training failed: OSError('no disk')"
+        federation.finish()
+        assert [record["updates"] for record in federation.rounds()] == [1, 1, 1]
+        assert "b leaves: training failed" in federation.log("server")
+    finally:
+        broken.close()
+
+
 def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> None:
     federation.server("--num-clients", "2", "--rounds", "3", "--eta-l", "1e30")
     for name in ("a", "b"):
         federation.client(name)
     assert federation.exit_code("server") == 1
-    assert "Error: round 1: no client has an update to give" in federation.log("server")
+    assert "Error: round 1: no client has an update to give: the loss is" in federation.log("server")
     for name in ("a", "b"):
         assert federation.exit_code(name) == 1
         assert "lower --eta-l" in federation.log(name)

@@ -75,7 +75,7 @@ def test_where_drawing_would_go_on_for_ever_the_shards_are_repaired() -> None:
 def test_small_alpha_means_few_classes_and_large_alpha_all() -> None:
     labels = np.arange(10_000) % 10
     few, many = (
-        np.mean(class_counts(dirichlet_partition(labels, 10, alpha, 0, equal=False), labels) > 50)
+        np.mean(class_counts(dirichlet_partition(labels, 10, alpha, 0, equal=False), labels, 10) > 50)
         for alpha in (0.05, 100.0)
     )
     assert few < 0.5 < 0.95 < many

@@ -59,7 +59,8 @@ def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path: Path) -> No
     part = LAYOUT.part(Purpose.MODEL)
     tensorfile.write(tmp_path / "t", part, part.allocate(), Purpose.MODEL)
     before = (tmp_path / "t").read_bytes()
-    with pytest.raises(TypeError):
-        tensorfile.write(tmp_path / "t", part, part.allocate(), Purpose.MODEL, metadata={"a": 1})  # type: ignore[dict-item]
+    unwritable = Layout([TensorSpec("z", "complex128", (2,))])
+    with pytest.raises(StateError, match="cannot be written"):
+        tensorfile.write(tmp_path / "t", unwritable, unwritable.allocate(), Purpose.MODEL)
     assert [path.name for path in tmp_path.iterdir()] == ["t"]
     assert (tmp_path / "t").read_bytes() == before

@@ -26,7 +26,7 @@ def task(layout: Layout, down: Flat, **changes: object) -> Task:
         momentum=0.0,
         augment=False,
     )
-    settings |= {"algorithm": ALGORITHMS["fedpvr"], "pull": 0.0}
+    settings |= {"algorithm": ALGORITHMS["fedpvr"], "pull": 0.0, "validation": 0.0}
     return Task(layout=layout, down=down, **(settings | changes))  # type: ignore[arg-type]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from common.algorithms.base import Algorithm
+from common.errors import ConfigError
 
 
 class FedPVR(Algorithm):
@@ -12,6 +13,10 @@ class FedPVR(Algorithm):
 
     def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
         """The classifier's names."""
+        if not classifier:
+            raise ConfigError(
+                "the model does not tell its classifier; give --svr, or set classifier_modules in it"
+            )
         return classifier
 
 

@@ -7,6 +7,7 @@ parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,17 +18,10 @@ from common import plugin, seeds
 from common.errors import ConfigError
 from common.model_names import BUILT_IN, require_known
 from common.models.cnn import CNN
+from common.models.mlp import MLP
 from common.models.resnet import ResNet8
 from common.models.vgg import VGG11
 from common.tensors import DTYPES, Purpose, TensorSpec
-
-_BUILDERS: dict[str, Callable[[int, int], nn.Module]] = {
-    "cnn": CNN,
-    "vgg11": VGG11,
-    "resnet8": lambda num_classes, channels: ResNet8(num_classes, channels, norm="group"),
-    "resnet8-bn": lambda num_classes, channels: ResNet8(num_classes, channels, norm="batch"),
-}
-assert _BUILDERS.keys() == BUILT_IN.keys()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +32,17 @@ class ModelSpec:
     num_classes: int
     image_shape: tuple[int, ...]
     dtype: str = "float32"
+    width: float = 1.0
+
+
+_BUILDERS: dict[str, Callable[[ModelSpec], nn.Module]] = {
+    "cnn": lambda spec: CNN(spec.num_classes, spec.image_shape[0], spec.width),
+    "mlp": lambda spec: MLP(spec.num_classes, math.prod(spec.image_shape), spec.width),
+    "vgg11": lambda spec: VGG11(spec.num_classes, spec.image_shape[0], spec.width, spec.image_shape[-1]),
+    "resnet8": lambda spec: ResNet8(spec.num_classes, spec.image_shape[0], spec.width, norm="group"),
+    "resnet8-bn": lambda spec: ResNet8(spec.num_classes, spec.image_shape[0], spec.width, norm="batch"),
+}
+assert _BUILDERS.keys() == BUILT_IN.keys()
 
 
 def build(spec: ModelSpec, seed: int) -> nn.Module:
@@ -46,10 +51,8 @@ def build(spec: ModelSpec, seed: int) -> nn.Module:
     # The caller's random state is left alone: dropout during training has a stream of its own.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(seed, seeds.INIT))
-        if plugin.is_plugin(spec.name):
-            model = _from_factory(spec)
-        else:
-            model = _BUILDERS[spec.name](spec.num_classes, spec.image_shape[0])
+        plugged = plugin.is_plugin(spec.name)
+        model = _from_factory(spec) if plugged else _BUILDERS[spec.name](spec)
     return model.to(getattr(torch, spec.dtype))
 
 
@@ -71,6 +74,8 @@ def tensor_specs(model: nn.Module) -> list[TensorSpec]:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     first_name: dict[int, str] = {}
     for name, parameter in parameters.items():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ConfigError(f"{name} has no shape before the first batch; lazy layers are not supported")
         if first_name.setdefault(id(parameter), name) != name:
             raise ConfigError(
                 f"{first_name[id(parameter)]} and {name} are one tensor; shared parameters are not supported"
@@ -92,16 +97,13 @@ def tensor_specs(model: nn.Module) -> list[TensorSpec]:
 
 
 def classifier_names(model: nn.Module) -> list[str]:
-    """Names of the classifier's parameters: the default S_svr of FedPVR."""
+    """Names of the classifier's parameters, the default S_svr of FedPVR; empty if the model does not tell."""
     modules = getattr(model, "classifier_modules", None)
     if modules is None:
-        owners = [name.rpartition(".")[0] for name, _ in model.named_parameters()]
-        modules = owners[-1:]
-    return [
-        name
-        for name, _ in model.named_parameters()
-        if any(name == module or name.startswith(module + ".") or module == "" for module in modules)
-    ]
+        last_owner = [name.rpartition(".")[0] for name, _ in model.named_parameters()][-1]
+        # Parameters of the root itself do not tell which of them classify.
+        modules = [last_owner] if last_owner else []
+    return [name for name, _ in model.named_parameters() if name.startswith(tuple(f"{m}." for m in modules))]
 
 
 def check_fit(model: nn.Module, images: torch.Tensor, spec: ModelSpec) -> None:

@@ -1,4 +1,4 @@
-"""Initialisation that the paper's models share."""
+"""What the models share: initialisation and scaling."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ def init_convolutions(model: nn.Module) -> None:
         if isinstance(module, nn.Conv2d):
             fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
             nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan_out))
+
+
+def scaled(channels: int, width: float) -> int:
+    """A number of channels times the width, even (GroupNorm has two groups) and at least two."""
+    return max(2, 2 * round(channels * width / 2))

@@ -11,7 +11,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from common.models.init import init_convolutions
+from common.models.init import init_convolutions, scaled
 
 Norm = Literal["group", "batch"]
 
@@ -46,14 +46,15 @@ class ResNet8(nn.Module):
 
     classifier_modules = ("classifier",)
 
-    def __init__(self, num_classes: int, channels: int = 3, norm: Norm = "group") -> None:
+    def __init__(self, num_classes: int, channels: int = 3, width: float = 1.0, norm: Norm = "group") -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
-        self.bn1 = _norm(norm, 16)
-        self.layer1 = nn.Sequential(Block(16, 16, 1, norm))
-        self.layer2 = nn.Sequential(Block(16, 32, 2, norm))
-        self.layer3 = nn.Sequential(Block(32, 64, 2, norm))
-        self.classifier = nn.Linear(64, num_classes)
+        first, second, third = (scaled(n, width) for n in (16, 32, 64))
+        self.conv1 = nn.Conv2d(channels, first, 3, padding=1, bias=False)
+        self.bn1 = _norm(norm, first)
+        self.layer1 = nn.Sequential(Block(first, first, 1, norm))
+        self.layer2 = nn.Sequential(Block(first, second, 2, norm))
+        self.layer3 = nn.Sequential(Block(second, third, 2, norm))
+        self.classifier = nn.Linear(third, num_classes)
         init_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:

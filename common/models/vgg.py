@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from common.models.init import init_convolutions
+from common.models.init import init_convolutions, scaled
 
 WIDTHS = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M")
 
@@ -14,26 +14,29 @@ class VGG11(nn.Module):
 
     classifier_modules = ("intermediate_classifier", "classifier")
 
-    def __init__(self, num_classes: int, channels: int = 3) -> None:
+    def __init__(self, num_classes: int, channels: int = 3, width: float = 1.0, image_size: int = 32) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        width_in = channels
-        for width in WIDTHS:
-            if isinstance(width, int):
-                layers += [nn.Conv2d(width_in, width, 3, padding=1), nn.ReLU(inplace=True)]
-                width_in = width
+        before = channels
+        for entry in WIDTHS:
+            if isinstance(entry, int):
+                after = scaled(entry, width)
+                layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(inplace=True)]
+                before = after
             else:
-                layers.append(nn.MaxPool2d(2, 2))
+                # A small image that has come down to one pixel cannot be pooled; names stay the same.
+                layers.append(nn.MaxPool2d(2, 2) if image_size > 1 else nn.Identity())
+                image_size //= 2
         self.features = nn.Sequential(*layers)
         self.intermediate_classifier = nn.Sequential(
             nn.Dropout(0.5),
-            nn.Linear(512, 512),
+            nn.Linear(before, before),
             nn.ReLU(inplace=True),
             nn.Dropout(0.5),
-            nn.Linear(512, 512),
+            nn.Linear(before, before),
             nn.ReLU(inplace=True),
         )
-        self.classifier = nn.Linear(512, num_classes)
+        self.classifier = nn.Linear(before, num_classes)
         init_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:

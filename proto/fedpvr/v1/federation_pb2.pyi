@@ -30,7 +30,7 @@ class JoinRequest(_message.Message):
     protocol_version: _builtins.int
     """1."""
     client: _builtins.str
-    """Stable name: 1 to 64 letters, digits, '.', '_' or '-'."""
+    """Stable name: 1 to 64 letters, digits, "." (not first), "_" or "-"."""
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """Absent: the server assigns a shard."""
@@ -57,19 +57,21 @@ class OwnData(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXAMPLES_FIELD_NUMBER: _builtins.int
-    NUM_CLASSES_FIELD_NUMBER: _builtins.int
+    CLASS_NAMES_FIELD_NUMBER: _builtins.int
     examples: _builtins.int
-    num_classes: _builtins.int
-    """Highest label plus one; at most the run's."""
+    @_builtins.property
+    def class_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All must be classes of the run, by name or number."""
+
     def __init__(
         self,
         *,
         examples: _builtins.int = ...,
-        num_classes: _builtins.int = ...,
+        class_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["examples", b"examples", "num_classes", b"num_classes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_names", b"class_names", "examples", b"examples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -130,6 +132,10 @@ class ModelSpec(_message.Message):
     IMAGE_SHAPE_FIELD_NUMBER: _builtins.int
     DTYPE_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    CLASS_NAMES_FIELD_NUMBER: _builtins.int
+    MEAN_FIELD_NUMBER: _builtins.int
+    STD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Built-in name or module:factory."""
     num_classes: _builtins.int
@@ -137,10 +143,22 @@ class ModelSpec(_message.Message):
     """Of the floating-point parameters, for example "float32"."""
     fingerprint: _builtins.str
     """SHA-256 over the names, dtypes, shapes and purposes of all tensors."""
+    width: _builtins.float
+    """Factor on the number of channels of a built-in model; 1 is the original."""
     @_builtins.property
     def image_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Channels, height, width, or whatever one example is."""
 
+    @_builtins.property
+    def class_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As many as num_classes."""
+
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Normalisation of uint8 examples, per channel, after scaling to 0..1."""
+
+    @_builtins.property
+    def std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
     def __init__(
         self,
         *,
@@ -149,10 +167,14 @@ class ModelSpec(_message.Message):
         image_shape: _abc.Iterable[_builtins.int] | None = ...,
         dtype: _builtins.str = ...,
         fingerprint: _builtins.str = ...,
+        width: _builtins.float = ...,
+        class_names: _abc.Iterable[_builtins.str] | None = ...,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        std: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "fingerprint", b"fingerprint", "image_shape", b"image_shape", "name", b"name", "num_classes", b"num_classes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_names", b"class_names", "dtype", b"dtype", "fingerprint", b"fingerprint", "image_shape", b"image_shape", "mean", b"mean", "name", b"name", "num_classes", b"num_classes", "std", b"std", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,6 +283,7 @@ class RoundHeader(_message.Message):
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     ALGORITHM_FIELD_NUMBER: _builtins.int
+    VALIDATION_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
@@ -282,6 +305,8 @@ class RoundHeader(_message.Message):
     """
     algorithm: _builtins.str
     """By name; a client that does not know it leaves."""
+    validation: _builtins.float
+    """Share of its shard that a client keeps for validation."""
     pull: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
     @_builtins.property
@@ -302,11 +327,12 @@ class RoundHeader(_message.Message):
         counted_round: _builtins.int = ...,
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         algorithm: _builtins.str = ...,
+        validation: _builtins.float = ...,
         pull: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "counted_round", b"counted_round", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "pull", b"pull", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "counted_round", b"counted_round", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "pull", b"pull", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "validation", b"validation", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -377,24 +403,32 @@ class UpdateHeader(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
+    VALIDATION_ACCURACY_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     DECLINED_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
     update_id: _builtins.str
-    """Same id, same update: a repeat counts once."""
+    """Names the update. Whatever its id, one client's update for one round counts once."""
     steps: _builtins.int
     """K_i really executed, at least 1."""
     examples: _builtins.int
     """In the client's shard."""
     loss: _builtins.float
     """Mean training loss of the round."""
+    validation_accuracy: _builtins.float
+    """Of x, on what the client keeps for validation."""
     fingerprint: _builtins.str
     declined: _builtins.str
     """Not empty: there will be no update from this client in this round, for this reason (for example a loss that is
     not finite). No tensors and no chunks follow, and the round goes on without the client.
+    """
+    leaving: _builtins.bool
+    """With `declined`: the client cannot take part any more. This and later rounds go on without it until it joins again;
+    `round` is not looked at.
     """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
@@ -410,15 +444,19 @@ class UpdateHeader(_message.Message):
         steps: _builtins.int = ...,
         examples: _builtins.int = ...,
         loss: _builtins.float = ...,
+        validation_accuracy: _builtins.float | None = ...,
         fingerprint: _builtins.str = ...,
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         declined: _builtins.str = ...,
+        leaving: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "loss", b"loss", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "update_id", b"update_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
+    _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__validation_accuracy) -> _WhichOneofReturnType__validation_accuracy | None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
 

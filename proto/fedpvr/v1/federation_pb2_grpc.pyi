@@ -32,7 +32,7 @@ class FederationStub:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined, FAILED_PRECONDITION for another run, protocol version or model, UNAVAILABLE while the server stops. The
+    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
     message is one line that says what was expected, what came and what to do.
     """
 
@@ -64,7 +64,7 @@ class FederationAsyncStub(FederationStub):
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined, FAILED_PRECONDITION for another run, protocol version or model, UNAVAILABLE while the server stops. The
+    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
     message is one line that says what was expected, what came and what to do.
     """
 
@@ -92,7 +92,7 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined, FAILED_PRECONDITION for another run, protocol version or model, UNAVAILABLE while the server stops. The
+    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
     message is one line that says what was expected, what came and what to do.
     """
 

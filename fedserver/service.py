@@ -1,87 +1,44 @@
-"""gRPC to `Federation` and back: decode, call, encode, count bytes."""
+"""The calls of federation.proto: protobuf messages to `Federation` and back, with every byte counted.
+
+Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it directly.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
-import grpc
-
-from common.errors import (
-    FedError,
-    JoinError,
-    SupersededError,
-    UnknownClientError,
-    WireError,
-    WrongRunError,
-)
+from common.errors import Fault, WireError, WrongRunError
 from common.tensors import TensorSpec
 from common.wire import PROTOCOL_VERSION, chunk_frames, manifest, read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.federation import Answer, Federation, OpenRound, Outcome
 from fedserver.members import Member, OwnData
 
-SERVICE = pb.DESCRIPTOR.services_by_name["Federation"].full_name
 MAX_UPLOADS = 4
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-_CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
-    (WireError, grpc.StatusCode.INVALID_ARGUMENT),
-    (SupersededError, grpc.StatusCode.ABORTED),
-    (JoinError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (UnknownClientError, grpc.StatusCode.NOT_FOUND),
-    (WrongRunError, grpc.StatusCode.FAILED_PRECONDITION),
-]
+IDLE_S = 60.0
+"""An upload without a new frame for this long is given up."""
 
 
-async def _abort(context: Context, error: FedError) -> None:
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-    await context.abort(code, str(error))
+def _printable(text: str) -> str:
+    """A peer's words, fit for one line of a log."""
+    return "".join(character if character.isprintable() else " " for character in text[:200])
 
 
-class Servicer:
-    """The `Federation` service of federation.proto."""
+class Service:
+    """Answers the messages of clients. Raises a FedError for what it cannot answer."""
 
     def __init__(self, federation: Federation) -> None:
         self._federation = federation
         self._traffic = federation.traffic
         self._uploads = asyncio.Semaphore(MAX_UPLOADS)
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-        """Method handlers by name. PullRound yields encoded frames: a broadcast is encoded only once."""
-        return {
-            "Join": grpc.unary_unary_rpc_method_handler(
-                self._unary(self._join), pb.JoinRequest.FromString, pb.JoinReply.SerializeToString
-            ),
-            "PullRound": grpc.unary_stream_rpc_method_handler(
-                self._pull_round, pb.PullRoundRequest.FromString, bytes
-            ),
-            "PushUpdate": grpc.stream_unary_rpc_method_handler(
-                self._push_update, pb.UpdateFrame.FromString, pb.PushUpdateReply.SerializeToString
-            ),
-            "Status": grpc.unary_unary_rpc_method_handler(
-                self._unary(self._status),
-                pb.StatusRequest.FromString,
-                pb.StatusReply.SerializeToString,
-            ),
-        }
-
-    def _unary(self, method: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
-        async def handle(request: Any, context: Context) -> Any:
-            self._traffic.add("up", request.ByteSize())
-            try:
-                reply = await method(request)
-            except FedError as error:
-                await _abort(context, error)
-            self._traffic.add("down", reply.ByteSize())
-            return reply
-
-        return handle
-
-    async def _join(self, request: pb.JoinRequest) -> pb.JoinReply:
+    async def join(self, request: pb.JoinRequest) -> pb.JoinReply:
+        """Gives a seat."""
+        self._traffic.add("up", request.ByteSize())
         if request.protocol_version != PROTOCOL_VERSION:
             raise WrongRunError(
                 f"this server speaks protocol version {PROTOCOL_VERSION}, "
@@ -90,30 +47,37 @@ class Servicer:
         own = request.own_data if request.HasField("own_data") else None
         federation = self._federation
         member = await federation.join(
-            request.client, OwnData(own.examples, own.num_classes) if own else None
+            request.client, OwnData(own.examples, tuple(own.class_names)) if own else None
         )
         model = federation.prepared.model
-        return pb.JoinReply(
+        reply = pb.JoinReply(
             run_id=federation.run_id,
             index=member.index,
             num_clients=federation.config.num_clients,
             rounds=federation.config.rounds,
             seed=federation.config.seed,
-            model=pb.ModelSpec(**model, fingerprint=federation.fingerprint),
+            model=pb.ModelSpec(
+                **model,
+                fingerprint=federation.fingerprint,
+                class_names=federation.prepared.class_names,
+                mean=federation.prepared.mean,
+                std=federation.prepared.std,
+            ),
             shard=None
             if member.shard is None
             else pb.Shard(dataset=federation.config.dataset, indices=member.shard),
         )
+        self._traffic.add("down", reply.ByteSize())
+        return reply
 
-    async def _pull_round(self, request: pb.PullRoundRequest, context: Context) -> AsyncIterator[bytes]:
+    async def pull_round(self, request: pb.PullRoundRequest) -> AsyncIterator[bytes]:
+        """Encoded `RoundFrame`s of the next round."""
         federation = self._federation
+        federation.require_run(request.run_id)
+        member = federation.members.get(request.client)
+        current = await federation.next_round(request.after_round, member)
+        # Counted only now, so that a request belongs to the round it asked for.
         self._traffic.add("up", request.ByteSize())
-        try:
-            federation.require_run(request.run_id)
-            member = federation.members.get(request.client)
-            current = await federation.next_round(request.after_round)
-        except FedError as error:
-            await _abort(context, error)
         if current is None:
             last = federation.last
             finished = pb.Finished(
@@ -137,7 +101,7 @@ class Servicer:
         return encoded
 
     def _header(
-        self, current: OpenRound, member: Member, held_rounds: Any
+        self, current: OpenRound, member: Member, held_rounds: Sequence[int]
     ) -> tuple[pb.RoundHeader, list[tuple[TensorSpec, int, bytes]]]:
         """The header for one client and, if it does not hold the c_i that counts, the chunks of that."""
         federation = self._federation
@@ -153,13 +117,14 @@ class Servicer:
             round=current.number,
             rounds=config.rounds,
             batch_size=config.batch_size or 0,
-            eta_l=config.eta_l,
+            eta_l=federation.eta_l(current.number),
             momentum=config.momentum,
             augment=federation.prepared.augment,
             counted_round=counted,
             tensors=tensors,
             algorithm=config.algorithm,
             pull=config.pull,
+            validation=config.validation,
         )
         if config.local_steps is not None:
             header.local_steps = config.local_steps
@@ -167,11 +132,10 @@ class Servicer:
             header.local_epochs = config.local_epochs or 1
         return header, lost
 
-    async def _push_update(
-        self, frames: AsyncIterator[pb.UpdateFrame], context: Context
-    ) -> pb.PushUpdateReply:
+    async def push_update(self, frames: AsyncIterable[pb.UpdateFrame]) -> pb.PushUpdateReply:
+        """Takes in an update, or says what is wrong with it."""
         try:
-            reply = await self._take_in(frames)
+            reply = await self._take_in(aiter(frames))
         except WireError as error:
             reply = pb.PushUpdateReply(
                 outcome=pb.PushUpdateReply.REJECTED,
@@ -179,13 +143,11 @@ class Servicer:
                 tensor=error.tensor,
                 message=str(error),
             )
-        except FedError as error:
-            await _abort(context, error)
         self._traffic.add("down", reply.ByteSize())
         return reply
 
     async def _take_in(self, frames: AsyncIterator[pb.UpdateFrame]) -> pb.PushUpdateReply:
-        first = await anext(aiter(frames), None)
+        first = await self._next_frame(frames)
         if first is None or first.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
         self._traffic.add("up", first.ByteSize())
@@ -199,8 +161,14 @@ class Servicer:
             examples=header.examples,
             loss=header.loss,
             fingerprint=header.fingerprint,
-            declined=header.declined[:200],
+            declined=_printable(header.declined),
+            validation_accuracy=header.validation_accuracy
+            if header.HasField("validation_accuracy")
+            else None,
         )
+        if header.leaving:
+            federation.leave(answer.name, answer.declined or "no reason given")
+            return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
         outcome = federation.verdict(answer)
         if outcome is None and answer.declined:
             outcome = federation.finish(answer, None)
@@ -211,9 +179,9 @@ class Servicer:
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.Outcome.Value(outcome.name))
 
     async def _receive(self, frames: AsyncIterator[pb.UpdateFrame], answer: Answer) -> Outcome:
-        upload = await asyncio.to_thread(self._federation.begin)
+        upload = self._federation.begin()
         try:
-            async for frame in frames:
+            while (frame := await self._next_frame(frames)) is not None:
                 if frame.WhichOneof("frame") != "chunk":
                     raise WireError.malformed("after the header only chunks may follow")
                 spec, payload = await asyncio.to_thread(upload.receiver.add, frame.chunk)
@@ -223,7 +191,17 @@ class Servicer:
         finally:
             upload.discard()
 
-    async def _status(self, request: pb.StatusRequest) -> pb.StatusReply:
+    async def _next_frame(self, frames: AsyncIterator[pb.UpdateFrame]) -> pb.UpdateFrame | None:
+        """A stream without progress must not hold its place for ever."""
+        try:
+            async with asyncio.timeout(IDLE_S):
+                return await anext(frames, None)
+        except TimeoutError:
+            raise WireError(Fault.TOO_FEW_BYTES, f"nothing came for {IDLE_S:.0f} s; push again") from None
+
+    async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
+        """What the run is doing."""
+        self._traffic.add("up", request.ByteSize())
         federation = self._federation
         config = federation.config
         reply = pb.StatusReply(
@@ -245,6 +223,7 @@ class Servicer:
         if federation.last is not None:
             last = federation.last
             reply.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=last.loss))
+        self._traffic.add("down", reply.ByteSize())
         return reply
 
     def _client_status(self) -> list[pb.ClientStatus]:

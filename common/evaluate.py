@@ -1,0 +1,46 @@
+"""Loss and accuracy of a model on data it was not trained on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from common.inputs import Inputs
+
+BATCH = 500
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good a model is on some examples."""
+
+    accuracy: float
+    """Share of examples whose highest score is the right class."""
+    loss: float
+    """Mean cross-entropy."""
+    class_accuracy: list[float | None]
+    """Accuracy on the examples of each class; None for a class without any."""
+
+
+@torch.inference_mode()
+def scores(model: nn.Module, inputs: Inputs, indices: Tensor) -> Tensor:
+    """Class scores of some examples."""
+    model.eval()
+    return torch.cat([model(inputs.batch(part)[0]) for part in torch.split(indices, BATCH)])
+
+
+def evaluate(model: nn.Module, inputs: Inputs, indices: Tensor | None = None) -> Evaluation:
+    """Runs a model over a data set, or over some of its examples."""
+    chosen = torch.arange(len(inputs)) if indices is None else indices
+    found, labels = scores(model, inputs, chosen), inputs.labels[chosen]
+    right = found.argmax(1) == labels
+    counts = torch.bincount(labels, minlength=found.shape[1])
+    hits = torch.bincount(labels[right], minlength=found.shape[1])
+    return Evaluation(
+        accuracy=right.double().mean().item(),
+        loss=F.cross_entropy(found.double(), labels).item(),
+        class_accuracy=[h / n if n else None for h, n in zip(hits.tolist(), counts.tolist(), strict=True)],
+    )

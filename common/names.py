@@ -1,0 +1,31 @@
+"""Names of clients and of classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from common.errors import JoinError
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+def require_name(name: str) -> None:
+    """Raises for a name that cannot be shown in a line or used as a file name."""
+    if not _NAME.fullmatch(name):
+        raise JoinError(
+            f"a client name has 1 to 64 letters, digits, '_', '-' or, not first, '.', got {name!r}"
+        )
+
+
+def natural(name: str) -> tuple[list[tuple[int, str]], str]:
+    """Sort key that puts client-10 behind client-2 and keeps client-1 and client-01 apart."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts], name
+
+
+def class_number(name: str, class_names: Sequence[str]) -> int | None:
+    """The label of a class given by its name or its number; None if there is no such class."""
+    if name in class_names:
+        return class_names.index(name)
+    return int(name) if name.isascii() and name.isdecimal() and int(name) < len(class_names) else None

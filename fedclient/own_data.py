@@ -1,0 +1,84 @@
+"""Data that a client brings along: a data set of its own, or pictures in folders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from common import datasets
+from common.errors import ConfigError
+
+
+class OwnData(Protocol):
+    """What a client knows of its data before it joins, and how it loads them for a run."""
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Classes that occur."""
+
+    def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
+        """The data with the labels and the image size of a run."""
+
+
+class OwnDataset:
+    """The training split of a data set, or a part of it."""
+
+    def __init__(self, name: str, data_dir: str, shard: str | None) -> None:
+        train = datasets.load(name, "train", data_dir)
+        if shard is not None:
+            match = re.fullmatch(r"(\d+)/(\d+)", shard)
+            if match is None or not int(match[1]) < int(match[2]) <= len(train.labels):
+                raise ConfigError(
+                    f"--shard must be I/N with I below N and N at most {len(train.labels)}, got {shard!r}"
+                )
+            train = train.subset(np.arange(int(match[1]), len(train.labels), int(match[2])))
+        self._train = train
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+        return len(self._train.labels)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Classes of the data set."""
+        return self._train.class_names
+
+    def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
+        """The data at the image size of the run."""
+        if len(image_shape) == 3 and len(self._train.image_shape) == 3:
+            return datasets.resized(self._train, (image_shape[1], image_shape[2]))
+        return self._train
+
+
+class OwnPictures:
+    """A folder of pictures, one folder per class."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        from common import imagefolder
+
+        self._pictures = imagefolder.readable(imagefolder.list_pictures(folder), say)
+
+    @property
+    def examples(self) -> int:
+        """How many there are."""
+        return len(self._pictures)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the folders."""
+        return tuple(sorted({name for name, _ in self._pictures}))
+
+    def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
+        """The pictures, decoded, with the labels of the run."""
+        if len(image_shape) != 3:
+            raise ConfigError(f"--data has pictures, but the run's examples have shape {image_shape}")
+        return datasets.own_folder(self._pictures, class_names, image_shape)

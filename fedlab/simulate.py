@@ -1,0 +1,184 @@
+"""A federation in one process, without sockets: the same server and client code, the same messages, the same
+results.
+
+The server's event loop runs in a thread; the clients take their turns one after the other in the caller's.
+Messages are encoded, counted, checked and decoded as on the wire, so byte counts and final weights equal
+those of a run over gRPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from common.config import RunConfig
+from common.errors import RunError
+from common.tensors import Flat, Layout
+from fedclient.connection import Connection, Ended
+from fedclient.daemon import ClientConfig, Daemon
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.federation import Federation
+from fedserver.record import RunDir
+from fedserver.service import Service
+from fedserver.workbench import Prepared
+from fedserver.worker import Worker
+
+T = TypeVar("T")
+
+
+def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
+    """Runs a whole federation and leaves a run directory behind."""
+    torch.set_num_threads(1)
+    with RunDir(run_path) as run_dir, _Loop() as loop:
+        federation = Federation(config, secrets.token_hex(6), run_dir, _Workbench(), say)
+        running = loop.start(federation.run())
+        service = Service(federation)
+        clients = [_client(f"client-{i}", config.data_dir) for i in range(config.num_clients)]
+        connections = [
+            Connection(_Transport(loop, service), f"client-{i}") for i in range(config.num_clients)
+        ]
+        _join_all(clients, connections, running)
+        ended: Ended | None = None
+        while ended is None:
+            for client, connection in zip(clients, connections, strict=True):
+                ended = client.take_turn(connection) or ended
+        running.result()
+        if ended.reason:
+            raise RunError(ended.reason)
+
+
+def _client(name: str, data_dir: str) -> Daemon:
+    config = ClientConfig(server="", name=name, data_dir=data_dir)
+    return Daemon(config, _State(), say=lambda line: None)
+
+
+def _join_all(clients: list[Daemon], connections: list[Connection], running: Future[None]) -> None:
+    """All at once, because a seat is given only when all are taken."""
+    pairs = zip(clients, connections, strict=True)
+    pool = ThreadPoolExecutor(len(clients))
+    joining = {pool.submit(client.join, connection) for client, connection in pairs}
+    pool.shutdown(wait=False)
+    while joining:
+        done, _ = wait([running, *joining], return_when=FIRST_COMPLETED)
+        for future in done:
+            future.result()
+        joining -= done
+
+
+class _Loop:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> _Loop:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _stop(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.call_soon(self._loop.stop)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Lets a coroutine run."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for a coroutine."""
+        return self.start(work).result()
+
+
+class _Transport:
+    """Calls the service directly."""
+
+    def __init__(self, loop: _Loop, service: Service) -> None:
+        self._loop = loop
+        self._service = service
+
+    def join(self, request: pb.JoinRequest) -> pb.JoinReply:
+        """Takes a seat."""
+        return self._loop.call(self._service.join(request))
+
+    def pull(self, request: pb.PullRoundRequest) -> Iterator[pb.RoundFrame]:
+        """Receives a round."""
+
+        async def received() -> list[bytes]:
+            return [frame async for frame in self._service.pull_round(request)]
+
+        return (pb.RoundFrame.FromString(frame) for frame in self._loop.call(received()))
+
+    def push(self, frames: Iterator[bytes]) -> pb.PushUpdateReply:
+        """Sends an update."""
+
+        async def sent() -> AsyncIterator[pb.UpdateFrame]:
+            for frame in frames:
+                yield pb.UpdateFrame.FromString(frame)
+
+        return self._loop.call(self._service.push_update(sent()))
+
+    def close(self) -> None:
+        """Nothing to hang up."""
+
+
+class _Workbench:
+    """A worker in this process."""
+
+    def __init__(self) -> None:
+        self._worker = Worker()
+
+    async def prepare(self, config: RunConfig) -> Prepared:
+        """Builds the model and the shards."""
+        return Prepared.from_reply(*await asyncio.to_thread(self._worker.prepare, config.as_dict()))
+
+    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+        """Accuracy and loss on the test set."""
+        return await asyncio.to_thread(self._worker.evaluate, flat)
+
+    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+        """Conformal prediction sets on the test set."""
+        return await asyncio.to_thread(self._worker.conformal, flat, seed)
+
+    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+        """Similarity of client models."""
+        return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)
+
+
+class _State:
+    """A client's memory that need not outlive the process."""
+
+    def __init__(self) -> None:
+        self._variates: dict[int, Flat] = {}
+
+    def of_run(self, run_id: str) -> _State:
+        """There is only one run."""
+        return self
+
+    def held_rounds(self) -> list[int]:
+        """Rounds whose c_i is here."""
+        return sorted(self._variates)
+
+    def read(self, r: int, layout: Layout) -> Flat:
+        """c_i as of round r; zero for r = 0."""
+        return self._variates[r] if r else layout.allocate()
+
+    def write(self, r: int, layout: Layout, flat: Flat) -> None:
+        """Keeps c_i as that of round r."""
+        self._variates[r] = flat
+
+    def settle(self, counted: int) -> None:
+        """Drops every c_i but the one that counts."""
+        self._variates = {r: flat for r, flat in self._variates.items() if r == counted}

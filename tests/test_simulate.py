@@ -1,0 +1,58 @@
+"""A simulation is the federation, bit for bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.config import RunConfig
+from common.errors import ConfigError, RunError
+from fedlab.simulate import simulate
+from tests.processes import Federation
+
+SETTINGS: dict[str, Any] = {
+    "num_clients": 2,
+    "rounds": 3,
+    "alpha": 0.3,
+    "seed": 4,
+    "momentum": 0.5,
+    "local_epochs": 2,
+}
+CASES: dict[str, dict[str, Any]] = {
+    "fedpvr": {"model": "cnn"},
+    "fedavg": {"model": "resnet8-bn"},
+    "scaffold": {"model": "cnn"},
+    "fedprox": {"model": "cnn", "mu": 0.5},
+    "feddyn": {"model": "cnn", "feddyn_alpha": 0.1},
+}
+
+
+@pytest.mark.parametrize("algorithm", CASES)
+def test_simulation_and_federation_write_the_same_files(federation: Federation, algorithm: str) -> None:
+    settings = SETTINGS | CASES[algorithm] | {"algorithm": algorithm}
+    simulate(RunConfig(**settings), federation.folder / "simulated", print)
+    flags = [part for k, v in settings.items() for part in ("--" + k.replace("_", "-"), str(v))]
+    federation.server(*flags)
+    for i in range(2):
+        federation.client(f"client-{i}")
+    federation.finish()
+    for file in ("model", "control"):
+        simulated = (federation.folder / "simulated" / f"{file}.safetensors").read_bytes()
+        assert simulated == federation.bytes(file), file
+    lines = (federation.folder / "simulated" / "rounds.jsonl").read_text().splitlines()
+    for ours, theirs in zip(map(json.loads, lines), federation.rounds(), strict=True):
+        for key in ("round", "accuracy", "loss", "updates", "train_loss", "drift", "bytes"):
+            assert ours[key] == theirs[key], key
+
+
+def test_a_simulation_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--svr 'head' selects no parameter"):
+        simulate(RunConfig(svr=("head",)), tmp_path / "run", print)
+
+
+def test_a_simulation_that_diverges_ends_with_a_reason(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no client has an update to give"):
+        simulate(RunConfig(eta_l=1e30, rounds=2), tmp_path / "run", print)
