@@ -33,16 +33,17 @@ _NAMES = {
 
 def write(path: Path, layout: Layout, flat: Flat, *purposes: Purpose) -> None:
     """Replaces `path` by the tensors of a flat buffer that have one of these purposes."""
-    tensors = {
-        layout.specs[index].name: TensorSpec(
-            dtype=layout.specs[index].dtype,
-            shape=list(layout.specs[index].shape),
-            data_ptr=layout.raw(flat, index).ctypes.data,
-            data_len=layout.specs[index].num_bytes,
-        )
-        for index in layout.indices(*purposes)
-    }
+    chosen = layout.indices(*purposes)
     try:
+        tensors = {
+            layout.specs[index].name: TensorSpec(
+                dtype=layout.specs[index].dtype,
+                shape=list(layout.specs[index].shape),
+                data_ptr=layout.raw(flat, index).ctypes.data,
+                data_len=layout.specs[index].num_bytes,
+            )
+            for index in chosen
+        }
         with replacing(path) as scratch:
             serialize_file(tensors, scratch)
     except SafetensorError as error:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from common import cli as command
 from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
+from common.errors import ConfigError
 from common.partition import class_counts, dirichlet_partition, write_partition
 from fedserver.cli import resolved, run_options
+
+EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
 
 
 @click.group(
@@ -65,6 +70,74 @@ def simulate(**settings: Any) -> None:
 
     with command.stopped_by_signals():
         run_simulation(config, run_dir, command.say)
+
+
+@main.command(
+    epilog=command.example("fedlab centralised --dataset cifar10 --model vgg11 --rounds 100 --momentum 0.9")
+)
+@run_options
+def centralised(**settings: Any) -> None:
+    """Train on the pooled data, for comparison: one client that has everything, a round per epoch.
+
+    Takes the flags of fedserver run and writes the same run directory. Momentum starts at zero in each epoch.
+    """
+    given = click.get_current_context().get_parameter_source("algorithm")
+    if given is not ParameterSource.DEFAULT:
+        raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
+    settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
+    config, run_dir = resolved(**settings)
+    from fedlab.simulate import simulate as run_simulation
+
+    with command.stopped_by_signals():
+        run_simulation(config, run_dir, command.say)
+
+
+@main.command(
+    epilog=command.example(
+        "fedlab reproduce table1 --scale tiny", "fedlab reproduce table1 --scale small --seeds 3"
+    )
+)
+@click.argument("what", type=click.Choice(EXPERIMENTS))
+@click.option("--scale", type=click.Choice(("tiny", "small", "paper")), default="tiny", help="How large.")
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Repetitions.")
+@click.option("--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]")
+@click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder.  [default: runs/reproduce-SCALE]")
+def reproduce(what: str, scale: str, seeds: int, jobs: int | None, data_dir: str, out: Path | None) -> None:
+    """Make a table or figure of the paper: runs, tables, pictures and one HTML report.
+
+    Can be interrupted and started again: finished runs are kept, and shared between experiments of a scale.
+    """
+    from rich.console import Console
+
+    from fedlab.reproduce import Bench
+    from fedlab.reproduce import reproduce as make
+    from fedlab.scales import SCALES
+
+    bench = Bench(
+        scale=SCALES[scale],
+        seeds=seeds,
+        jobs=jobs or os.cpu_count() or 1,
+        folder=out or Path("runs") / f"reproduce-{scale}",
+        data_dir=str(Path(data_dir).absolute()),
+        console=Console(),
+    )
+    with command.stopped_by_signals():
+        report_file = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
+    bench.console.print(f"report: {report_file}", highlight=False, soft_wrap=True)
+
+
+@main.command(epilog=command.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))
+@click.argument("run_dirs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--link", default="10Mbit", help="Speed of a client's link, for accuracy over time.")
+@click.option("--out", type=click.Path(path_type=Path), default="report.html", help="Page to write.")
+def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
+    """Write one HTML page about any runs: learning curves, traffic by purpose, drift, shards."""
+    from fedlab.report import link_speed, write_report
+
+    link_speed(link)
+    write_report(list(run_dirs), out, link)
+    click.echo(f"report: {out}")
 
 
 @main.command(epilog=command.example("fedlab model resnet8 --num-classes 100 --json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ class Run:
 
     config: dict[str, Any]
     rounds: list[dict[str, Any]]
+    conformal: list[dict[str, float]]
+    """Prediction sets of the final model; empty for a run that did not finish."""
 
     def accuracy(self) -> float:
         """After the last evaluated round."""
@@ -23,6 +26,19 @@ class Run:
         if not evaluated:
             raise DataError("the run has no evaluated round yet")
         return float(evaluated[-1])
+
+    def accuracy_over(self, unit: str, bits_per_second: float = math.inf) -> tuple[list[float], list[float]]:
+        """Accuracies over rounds, over megabytes of one client, or over seconds on a link of some speed."""
+        xs, ys = [], []
+        megabytes = seconds = 0.0
+        for record in self.rounds:
+            sent = sum(sum(counts.values()) for counts in record["bytes"].values()) / record["updates"]
+            megabytes += sent / 1e6
+            seconds += record["seconds"]["round"] + 8 * sent / bits_per_second
+            if record["accuracy"] is not None:
+                xs.append({"round": float(record["round"]), "megabytes": megabytes, "seconds": seconds}[unit])
+                ys.append(float(record["accuracy"]))
+        return xs, ys
 
     def rounds_to(self, accuracy: float) -> int | None:
         """The first round at or above an accuracy."""
@@ -56,4 +72,8 @@ def read_run(run_dir: Path) -> Run:
         config = json.loads((run_dir / "config.json").read_text())
     except (OSError, ValueError) as error:
         raise DataError(f"{run_dir} is not a run directory: {error}") from error
-    return Run(config, read_rounds(run_dir))
+    rounds = read_rounds(run_dir)
+    if not rounds:
+        raise DataError(f"{run_dir} has no closed round yet")
+    conformal = run_dir / "conformal.json"
+    return Run(config, rounds, json.loads(conformal.read_text()) if conformal.exists() else [])

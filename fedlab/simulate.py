@@ -26,6 +26,7 @@ from fedclient.daemon import ClientConfig, Daemon
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.federation import Federation
 from fedserver.record import RunDir
+from fedserver.rounds import Rounds
 from fedserver.service import Service
 from fedserver.workbench import Prepared
 from fedserver.worker import Worker
@@ -37,8 +38,8 @@ def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> N
     """Runs a whole federation and leaves a run directory behind."""
     torch.set_num_threads(1)
     with RunDir(run_path) as run_dir, _Loop() as loop:
-        federation = Federation(config, secrets.token_hex(6), run_dir, _Workbench(), say)
-        running = loop.start(federation.run())
+        federation = Federation(config, secrets.token_hex(6), say)
+        running = loop.start(Rounds(federation, run_dir, _Workbench()).run())
         service = Service(federation)
         clients = [_client(f"client-{i}", config.data_dir) for i in range(config.num_clients)]
         connections = [

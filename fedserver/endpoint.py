@@ -11,6 +11,7 @@ from common.errors import (
     FedError,
     JoinError,
     SupersededError,
+    UnavailableError,
     UnknownClientError,
     WireError,
     WrongRunError,
@@ -28,6 +29,7 @@ _CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
     (JoinError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UnknownClientError, grpc.StatusCode.NOT_FOUND),
     (WrongRunError, grpc.StatusCode.FAILED_PRECONDITION),
+    (UnavailableError, grpc.StatusCode.UNAVAILABLE),
 ]
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.errors import JoinError, SupersededError, UnknownClientError
+from common.errors import FedError, JoinError, SupersededError, UnknownClientError
 from common.names import class_number, natural
 
 
@@ -70,6 +70,11 @@ class Members:
         finally:
             if self._waiting.get(name, (None, None))[1] is seat:
                 del self._waiting[name]
+
+    def turn_away(self, error: FedError) -> None:
+        """Gives everybody who waits this answer instead of a seat."""
+        for name in self.waiting:
+            self._waiting[name][1].set_exception(error)
 
     def get(self, name: str) -> Member:
         """The member of this name."""

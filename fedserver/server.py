@@ -19,6 +19,7 @@ from common.errors import ConfigError
 from fedserver.endpoint import SERVICE, handler
 from fedserver.federation import Federation
 from fedserver.record import RunDir
+from fedserver.rounds import Rounds
 from fedserver.service import Service
 from fedserver.workbench import WorkerProcess
 
@@ -49,14 +50,15 @@ async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[s
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         workbench = WorkerProcess()
         try:
-            federation = Federation(config, secrets.token_hex(6), run_dir, workbench, say)
+            federation = Federation(config, secrets.token_hex(6), say)
             server, port = await _create(federation, listen)
             await server.start()
             host = listen.rpartition(":")[0]
             say(f"listening on {host}:{port}")
             what = f"{config.algorithm}, {config.model} on {config.dataset}"
             say(f"run {federation.run_id}: {what}, results in {run_path}")
-            number = await _run_until(stopped, federation, server)
+            rounds = Rounds(federation, run_dir, workbench)
+            number = await _run_until(stopped, rounds, federation, server)
         finally:
             workbench.close()
     if number:
@@ -66,9 +68,11 @@ async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[s
     return number
 
 
-async def _run_until(stopped: asyncio.Future[int], federation: Federation, server: grpc.aio.Server) -> int:
+async def _run_until(
+    stopped: asyncio.Future[int], rounds: Rounds, federation: Federation, server: grpc.aio.Server
+) -> int:
     """Runs the federation to its end (0) or to a signal (its number); raises what ended it early."""
-    running: asyncio.Future[None] = asyncio.create_task(federation.run())
+    running: asyncio.Future[None] = asyncio.create_task(rounds.run())
     try:
         first: set[asyncio.Future[Any]] = {running, stopped}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -78,6 +82,7 @@ async def _run_until(stopped: asyncio.Future[int], federation: Federation, serve
         await running
         return 0
     finally:
+        await federation.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await server.stop(grace=1.0)

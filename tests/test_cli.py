@@ -138,7 +138,7 @@ def test_settings_are_checked_wherever_they_come_from() -> None:
 def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federation) -> None:
     cases = {
         "--svr head": "Error: --svr 'head' selects no parameter",
-        "--model vgg11": "Error: model vgg11 does not take examples of shape 1x8x8",
+        "--model vgg11 --dataset problem:data": "Error: model vgg11 does not take examples of shape 6",
         "--model nowhere:f": "Error: nowhere:f: no module 'nowhere' in the current directory",
         "--num-clients 5000": "Error: --num-clients is 5000, but there are only 1437 examples to share",
     }
@@ -161,7 +161,7 @@ def test_a_port_in_use_and_a_used_run_directory_are_named(federation: Federation
     (federation.folder / "old" / "config.json").write_text("{}")
     federation.start("third", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "old")
     assert federation.exit_code("third") == 2
-    assert "already holds a run" in federation.log("third")
+    assert "already holds config.json" in federation.log("third")
 
 
 def test_status_shows_a_running_server_to_people_and_scripts(federation: Federation) -> None:

@@ -103,7 +103,7 @@ def test_a_model_that_does_not_fit_the_images_is_named() -> None:
 
 
 def test_unknown_models_are_refused_with_the_choices() -> None:
-    with pytest.raises(ConfigError, match=r"unknown model 'lenet'; choose cnn, vgg11, resnet8"):
+    with pytest.raises(ConfigError, match=r"unknown model 'lenet'; choose cnn, mlp, vgg11, resnet8"):
         models.build(spec("lenet"), 0)
 
 

@@ -1,0 +1,113 @@
+"""A report on any runs: how they learned, what they sent, where clients drifted apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from common.errors import ConfigError
+from fedlab import plots
+from fedlab.page import Page
+from fedlab.rundir import Run, read_run
+from fedlab.tables import Table
+
+_UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+def link_speed(text: str) -> float:
+    """Bits per second of, for example, 2Mbit."""
+    match = re.fullmatch(r"([0-9.]+)\s*([kmg]?bit)(/s)?", text.lower())
+    if match is None or float(match[1]) <= 0:
+        raise ConfigError(f"--link must be a speed such as 2Mbit, got {text!r}")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
+    """Writes one self-contained page about these runs."""
+    runs = {_label(path, run_dirs): read_run(path) for path in run_dirs}
+    page = Page("Runs: " + ", ".join(runs))
+    _summary(page, runs)
+    _learning(page, runs, link)
+    page.heading("Bytes per client and round, by purpose")
+    parts = {label: run.bytes_per_client_and_round() for label, run in runs.items()}
+    page.pictures([plots.stacked_bars("down and up together", "bytes", parts)])
+    _conformal(page, runs)
+    for label, run in runs.items():
+        page.heading(f"{label}: drift diversity and shards")
+        page.pictures([figure for figure in (_drift(run), _shards(run)) if figure is not None])
+    page.write(out)
+
+
+def _label(path: Path, all_paths: list[Path]) -> str:
+    return path.name if sum(other.name == path.name for other in all_paths) == 1 else str(path)
+
+
+def _summary(page: Page, runs: dict[str, Run]) -> None:
+    page.heading("Summary")
+    rows = []
+    for label, run in runs.items():
+        config = run.config
+        total = sum(run.bytes_per_client_and_round().values())
+        rows.append(
+            [
+                label,
+                config["algorithm"],
+                f"{config['model']} on {config['dataset']}",
+                str(len(run.rounds)),
+                f"{run.accuracy():.2%}",
+                f"{total:,.0f}",
+            ]
+        )
+    headings = ["run", "algorithm", "task", "rounds", "accuracy", "bytes per client and round"]
+    page.table(Table(headings, rows))
+
+
+def _learning(page: Page, runs: dict[str, Run], link: str) -> None:
+    page.heading("Accuracy over rounds, over bytes, and over time")
+    by_round = {label: run.accuracy_over("round") for label, run in runs.items()}
+    by_bytes = {label: run.accuracy_over("megabytes") for label, run in runs.items()}
+    speed = link_speed(link)
+    by_time = {label: run.accuracy_over("seconds", speed) for label, run in runs.items()}
+    y = "accuracy in per cent"
+    page.pictures(
+        [
+            plots.curves("over rounds", "round", y, by_round, percent=True),
+            plots.curves("over traffic of one client", "MB down and up", y, by_bytes, percent=True),
+            plots.curves(f"over time on a link of {link}", "seconds", y, by_time, percent=True),
+        ]
+    )
+    page.text(
+        f"Time is the measured time of each round plus what its bytes take on a link of {link} per client, "
+        "down and up one after the other."
+    )
+
+
+def _conformal(page: Page, runs: dict[str, Run]) -> None:
+    series = {
+        label: ([s["mean_size"] for s in run.conformal], [s["coverage"] for s in run.conformal])
+        for label, run in runs.items()
+        if run.conformal
+    }
+    if series:
+        page.heading("Conformal prediction sets of the final model")
+        page.pictures([plots.curves("coverage against size", "mean set size", "coverage", series)])
+
+
+def _drift(run: Run) -> Figure | None:
+    layers = list(run.rounds[0].get("layer_drift", {}))
+    if not layers:
+        return None
+    values = [[record["layer_drift"].get(layer, 0.0) for record in run.rounds] for layer in layers]
+    return plots.heat_map("drift diversity by layer", "round", layers, values, "xi")
+
+
+def _shards(run: Run) -> Figure | None:
+    known = [client for client in run.config["clients"] if client["classes"] is not None]
+    if not known:
+        return None
+    names = [client["name"] for client in known]
+    return plots.heat_map(
+        "examples by class", "class", names, [client["classes"] for client in known], "examples"
+    )
