@@ -13,6 +13,7 @@ from fedlab.page import Page
 from fedlab.rundir import Run, read_run
 from fedlab.tables import Table
 
+MAX_LABEL = 32
 _UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
@@ -26,7 +27,8 @@ def link_speed(text: str) -> float:
 
 def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
     """Writes one self-contained page about these runs."""
-    runs = {_label(path, run_dirs): read_run(path) for path in run_dirs}
+    found = [read_run(path) for path in run_dirs]
+    runs = dict(zip(_labels(run_dirs, found), found, strict=True))
     page = Page("Runs: " + ", ".join(runs))
     _summary(page, runs)
     _learning(page, runs, link)
@@ -40,8 +42,13 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
     page.write(out)
 
 
-def _label(path: Path, all_paths: list[Path]) -> str:
-    return path.name if sum(other.name == path.name for other in all_paths) == 1 else str(path)
+def _labels(run_dirs: list[Path], runs: list[Run]) -> list[str]:
+    """Short names for a legend: the algorithm where that tells runs apart, else the folder."""
+    for candidates in ([str(run.config["algorithm"]) for run in runs], [path.name for path in run_dirs]):
+        short = [name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 3]}..." for name in candidates]
+        if len(set(short)) == len(short):
+            return short
+    return [f"{number}: {run.config['algorithm']}" for number, run in enumerate(runs)]
 
 
 def _summary(page: Page, runs: dict[str, Run]) -> None:

@@ -87,7 +87,7 @@ SCALES = {
     "tiny": Scale(
         "tiny",
         (Column("digits", "cnn", 0.1, 0.85), Column("digits", "cnn", 0.5, 0.85)),
-        {"num_clients": 10, "rounds": 15, "local_epochs": 5, "batch_size": 16, "eta_l": 0.1},
+        {"num_clients": 10, "rounds": 15, "local_epochs": 5, "batch_size": 32, "eta_l": 0.1},
     ),
     "small": Scale(
         "small",

@@ -85,14 +85,17 @@ class _Loop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop)
+        # Whoever still waits hears of the end before the loop stops, or would wait for ever.
+        self.call(self._cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _stop(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
+    async def _cancel_all(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
             task.cancel()
-        self._loop.call_soon(self._loop.stop)
+        await asyncio.gather(*others, return_exceptions=True)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Lets a coroutine run."""

@@ -1,0 +1,175 @@
+"""Experiments: cells that are run once, tables, pictures and pages made of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from common import presets
+from common.algorithms import ALGORITHMS
+from common.config import RunConfig
+from common.errors import ConfigError, RunError
+from common.schedule import step_size
+from fedlab import cli, paper
+from fedlab.cells import Cell, run_cells
+from fedlab.report import link_speed
+from fedlab.reproduce import EXPERIMENTS, Bench, reproduce
+from fedlab.scales import Column, Scale
+from fedlab.tables import Table
+
+SHORT = Scale(
+    "short",
+    (Column("digits", "mlp", 0.5, 0.99),),
+    {"num_clients": 2, "rounds": 2, "local_epochs": 1, "width": 0.1, "eta_l": 0.5},
+    train_examples=200,
+    central_rounds=2,
+)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A bench whose experiments take seconds, with table 1 done."""
+    folder = tmp_path_factory.mktemp("bench")
+    bench = Bench(SHORT, 1, 2, folder, "data", Console(file=io.StringIO()))
+    reproduce("table1", bench, "fedlab reproduce table1")
+    return bench
+
+
+def test_table_1_counts_rounds_and_puts_the_papers_numbers_beside(bench: Bench) -> None:
+    out = bench.folder / "table1"
+    rows = json.loads((out / "table1.json").read_text())
+    assert [row["algorithm"] for row in rows] == ["fedavg", "fedprox", "scaffold", "feddyn", "fedpvr"]
+    assert all(row["digits mlp a=0.5 to 99%"] == "2+" for row in rows)
+    page = (out / "report.html").read_text()
+    assert "100+" in page
+    assert page.count("<svg") == 1
+    assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    )
+    for name in ("table1.md", "table1.csv", "speed-up.md", "curves-0.png", "curves-0.svg"):
+        assert (out / name).stat().st_size > 50
+
+
+def test_table_2_shares_the_runs_of_table_1_and_adds_the_pooled_baseline(bench: Bench) -> None:
+    before = {path: path.stat().st_mtime_ns for path in bench.runs.glob("*/conformal.json")}
+    reproduce("table2", bench, "fedlab reproduce table2")
+    after = {path: path.stat().st_mtime_ns for path in bench.runs.glob("*/conformal.json")}
+    assert {path: after[path] for path in before} == before, "finished runs are not run again"
+    assert len(after) == len(before) + 1
+    records = json.loads((bench.folder / "table2" / "table2.json").read_text())
+    rows = {row["algorithm"]: row for row in records}
+    floats = "floats per client and round"
+    assert rows["fedavg"][floats] == rows["fedprox"][floats] == rows["feddyn"][floats] == "2.0000 d"
+    assert rows["scaffold"][floats] == "4.0000 d"
+    assert 2 < float(rows["fedpvr"][floats].split()[0]) < 2.5
+    assert rows["centralised"][floats] == "-"
+
+
+@pytest.mark.parametrize("what", ["fig-drift", "fig-svr-start", "fig-conformal", "fig-partition"])
+def test_every_figure_can_be_made(bench: Bench, what: str) -> None:
+    report = reproduce(what, bench, f"fedlab reproduce {what}")
+    assert report.read_text().count("<svg") >= 1
+    assert list(report.parent.glob("*.png"))
+    assert list(report.parent.glob("*.md"))
+
+
+def test_the_command_offers_exactly_the_experiments_there_are() -> None:
+    assert set(cli.EXPERIMENTS) == set(EXPERIMENTS)
+
+
+def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
+    cell = Cell.of({"model": "mlp", "num_clients": 1, "rounds": 1, "local_steps": 1})
+    half = tmp_path / cell.key
+    half.mkdir()
+    (half / "config.json").write_text("{}")
+    run_cells([cell, cell], tmp_path, 1, Console(file=io.StringIO()))
+    assert cell.finished(tmp_path)
+    assert len(cell.read(tmp_path).rounds) == 1
+
+
+def test_a_cell_that_fails_says_why(tmp_path: Path) -> None:
+    cell = Cell.of({"svr": ["head"], "num_clients": 1})
+    with pytest.raises(RunError, match=r"ended with code 2: Error: --svr 'head' selects no parameter"):
+        run_cells([cell], tmp_path, 1, Console(file=io.StringIO()))
+
+
+def test_cells_differ_where_their_flags_do() -> None:
+    long = {"svr": [f"layer.{k}.weight" for k in range(50)]}
+    cells = [Cell.of(s) for s in ({}, {"rounds": 1}, {"rounds": 2}, {"augment": False}, long)]
+    assert len({cell.key for cell in cells}) == len(cells)
+    assert all(len(cell.key) < 200 and "/" not in cell.key for cell in cells)
+    assert cells[3].flags == (("--no-augment", ""),)
+
+
+def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
+    runs = [str(path) for path in sorted(bench.runs.iterdir()) if (path / "conformal.json").exists()][:2]
+    out = tmp_path / "report.html"
+    result = CliRunner().invoke(cli.main, ["report", *runs, "--link", "2Mbit", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    page = out.read_text()
+    assert page.count("<svg") >= 8
+    assert "over time on a link of 2Mbit" in page
+    missing = CliRunner().invoke(cli.main, ["report", os.devnull])
+    assert missing.exit_code == 1
+    assert "is not a run directory" in missing.output
+
+
+@pytest.mark.parametrize(("text", "bits"), [("2Mbit", 2e6), ("10 kbit/s", 1e4), ("1.5Gbit", 1.5e9)])
+def test_link_speeds(text: str, bits: float) -> None:
+    assert link_speed(text) == bits
+
+
+@pytest.mark.parametrize("text", ["fast", "2MB", "0Mbit", ""])
+def test_speeds_that_are_none(text: str) -> None:
+    with pytest.raises(ConfigError, match="--link must be a speed such as 2Mbit"):
+        link_speed(text)
+
+
+def test_presets_cover_every_cell_of_the_tables_and_make_valid_settings() -> None:
+    assert sorted(presets.NAMES) == sorted(f"{d}-{m}-a{a}" for d, m, a in paper.COLUMNS)
+    for name in presets.NAMES:
+        for algorithm in ALGORITHMS:
+            config = RunConfig(algorithm=algorithm, **presets.settings(name, algorithm))
+            assert (config.num_clients, config.local_epochs, config.batch_size) == (10, 10, 256)
+    assert presets.settings("cifar10-vgg11-a0.1", "scaffold")["schedule"] == "multistep"
+    assert presets.settings("cifar10-resnet8-a0.5", "fedpvr")["eta_l"] == 0.3
+    with pytest.raises(ConfigError, match=r"unknown preset 'x'; choose cifar10-vgg11-a0.1"):
+        presets.settings("x", "fedavg")
+
+
+def test_the_paper_has_a_number_for_every_column() -> None:
+    for values in (*paper.TOP1.values(), *paper.ROUNDS.values()):
+        assert len(values) == len(paper.COLUMNS)
+
+
+def test_schedules_start_at_eta_l_and_never_grow() -> None:
+    for schedule in ("constant", "cosine", "multistep"):
+        sizes = [step_size(schedule, 0.4, r, 20) for r in range(1, 21)]
+        assert sizes[0] == 0.4
+        assert sizes == sorted(sizes, reverse=True)
+        assert min(sizes) > 0
+    assert step_size("multistep", 1.0, 11, 20) == pytest.approx(0.1)
+    assert step_size("multistep", 1.0, 16, 20) == pytest.approx(0.01)
+
+
+def test_tables_are_markdown_csv_and_json(tmp_path: Path) -> None:
+    Table(["a", "b"], [["x", "1,5"]]).save(tmp_path, "t")
+    assert (tmp_path / "t.md").read_text() == "| a | b |\n| --- | ---: |\n| x | 1,5 |\n"
+    assert (tmp_path / "t.csv").read_text().splitlines()[1] == 'x,"1,5"'
+    assert json.loads((tmp_path / "t.json").read_text()) == [{"a": "x", "b": "1,5"}]
+
+
+def test_centralised_training_is_one_client_with_everything(tmp_path: Path) -> None:
+    flags = ["--model", "mlp", "--rounds", "2", "--run-dir", str(tmp_path / "run")]
+    result = CliRunner().invoke(cli.main, ["centralised", *flags])
+    assert result.exit_code == 0, result.output
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert [client["examples"] for client in config["clients"]] == [1437]
+    refused = CliRunner().invoke(cli.main, ["centralised", "--algorithm", "fedpvr"])
+    assert refused.exit_code == 2
