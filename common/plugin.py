@@ -40,13 +40,16 @@ def load(name: str) -> Callable[..., Any]:
 
 
 def _import(module_name: str, here: str, name: str) -> Any:
-    # Last, so that it shadows nothing; for good, because a factory may import its neighbours later.
-    if here not in sys.path:
-        sys.path.append(here)
+    sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise ConfigError(f"{name}: importing {module_name!r} failed: {error!r}") from error
+    finally:
+        sys.path.remove(here)
+    # At the end it shadows nothing; a factory may import its neighbours when it is called.
+    if here not in sys.path:
+        sys.path.append(here)
     origin = getattr(module, "__file__", None)
     if origin is None or not Path(origin).is_relative_to(here):
         raise ConfigError(f"{name}: {module_name!r} is another module already, {origin}; rename yours")

@@ -6,7 +6,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from common.errors import RunError
+from fedlab import children
 from fedlab.rundir import Run, read_run
 
 POLL_S = 0.2
-STOP_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,11 +56,11 @@ class Cell:
         """The finished run."""
         return read_run(folder / self.key)
 
-    def command(self, folder: Path) -> list[str]:
-        """What to run."""
+    def arguments(self, folder: Path) -> list[str]:
+        """What `fedlab` is to run."""
         flags = [part for pair in self.flags for part in pair if part]
         run_dir = ["--run-dir", str(folder / self.key)]
-        return [sys.executable, "-P", "-m", "fedlab", "simulate", *flags, *run_dir]
+        return ["simulate", *flags, *run_dir]
 
 
 def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, console: Console) -> None:
@@ -106,29 +105,15 @@ def _finishing(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
                     yield cell
             time.sleep(POLL_S)
     finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        children.stop(running.values())
 
 
 def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
     shutil.rmtree(folder / cell.key, ignore_errors=True)
-    with (folder / f"{cell.key}.log").open("wb") as log:
-        return subprocess.Popen(
-            cell.command(folder),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    return children.start("fedlab", cell.arguments(folder), folder / f"{cell.key}.log")
 
 
 def _require_success(cell: Cell, folder: Path, code: int) -> None:
     if code:
-        lines = (folder / f"{cell.key}.log").read_text().splitlines() or ["no output"]
-        raise RunError(f"run {cell.key} ended with code {code}: {lines[-1]}")
+        line = children.last_line(folder / f"{cell.key}.log")
+        raise RunError(f"run {cell.key} ended with code {code}: {line}")

@@ -78,6 +78,24 @@ def test_flags_go_before_environment_before_file_before_default(
     assert (config.svr, config.batch_size) == (("classifier",), None)
 
 
+def test_a_preset_goes_after_everything_else(resolved: list[RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("alpha = 0.7")
+    flags = ["--preset", "cifar10-vgg11-a0.1", "--config", str(tmp_path / "run.toml"), "--rounds", "3"]
+    result = invoke("fedserver", "run", *flags, env={"FEDSERVER_RUN_BATCH_SIZE": "64"})
+    assert result.exit_code == 0, result.output
+    (config,) = resolved
+    assert (config.dataset, config.model, config.eta_l, config.momentum) == ("cifar10", "vgg11", 0.05, 0.9)
+    assert (config.rounds, config.batch_size, config.alpha) == (3, 64, 0.7)
+    assert invoke("fedserver", "run", "--preset", "nothing").exit_code == 2
+
+
+def test_a_flag_silences_what_it_excludes_in_a_file(resolved: list[RunConfig], tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("local-epochs = 2")
+    arguments = ["run", "--config", str(tmp_path / "run.toml"), "--local-steps", "7"]
+    assert invoke("fedserver", *arguments).exit_code == 0
+    assert (resolved[0].local_epochs, resolved[0].local_steps) == (None, 7)
+
+
 def test_defaults_are_those_of_the_settings_class(resolved: list[RunConfig]) -> None:
     assert invoke("fedserver", "run").exit_code == 0
     assert resolved == [RunConfig()]

@@ -117,6 +117,19 @@ def test_new_c_i_is_the_mean_gradient_and_momentum_spares_s_svr() -> None:
         np.testing.assert_allclose(layout.array(one_step.up, k), moved, rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_kept_for_validation_is_not_trained_on() -> None:
+    client, layout, down = trainer(50)
+    half = task(layout, down, validation=0.4, batch_size=None)
+    (trained,) = client._batch_indices(half)
+    train, kept = client._kept_back(half)
+    assert sorted([*train, *kept]) == list(range(50))
+    assert (len(kept), trained.tolist()) == (20, train.tolist())
+    update = client.train(half, zero(layout))
+    assert update.validation_accuracy is not None
+    assert 0 <= update.validation_accuracy <= 1
+    assert client.train(task(layout, down), zero(layout)).validation_accuracy is None
+
+
 def test_divergence_is_noticed() -> None:
     client, layout, down = trainer()
     with pytest.raises(DivergedError, match="lower --eta-l"):

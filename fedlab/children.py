@@ -1,0 +1,61 @@
+"""Child processes that do not outlive this one, not even if it is killed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+STOP_S = 5.0
+_PR_SET_PDEATHSIG = 1
+
+
+def start(module: str, arguments: Iterable[str], log: Path) -> subprocess.Popen[bytes]:
+    """Runs `python -m MODULE ...` with its output in a log.
+
+    The child is in a session of its own, so that Ctrl-C reaches this process alone, which then ends its
+    children in order; and it sees no setting of ours in the environment.
+    """
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("FEDSERVER_", "FEDCLIENT_", "FEDLAB_"))
+    }
+    with log.open("wb") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            env=inherited,
+            start_new_session=True,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _end_with_parent() -> None:
+    """Asks the kernel for SIGTERM when the parent dies, however it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+    """Ends processes: asks first, kills what has not ended soon after."""
+    running = [process for process in processes if process.poll() is None]
+    for process in running:
+        process.terminate()
+    deadline = time.monotonic() + STOP_S
+    for process in running:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def last_line(log: Path) -> str:
+    """What a process said last."""
+    lines = log.read_text(errors="replace").splitlines()
+    return lines[-1] if lines else "no output"
