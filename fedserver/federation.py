@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 
 from common.config import RunConfig
 from common.errors import Fault, JoinError, UnavailableError, UnknownClientError, WireError
 from common.names import require_name
 from common.schedule import step_size
-from common.tensors import Layout, TensorSpec
+from common.tensors import Layout, TensorSpec, fingerprint
 from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData
 from fedserver.spool import Spool, Upload
@@ -64,7 +63,6 @@ class OpenRound:
     frames: list[tuple[TensorSpec, int, bytes]]
     """The broadcast, encoded once: tensor, payload bytes and frame of every chunk."""
     answers: dict[int, asyncio.Future[Answer]]
-    opened: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,16 @@ class Federation:
         """Clients that left, by index."""
         self._stopping = False
         self._changed = asyncio.Condition()
+
+    def set_up(self, prepared: Prepared, layout: Layout, ledger: Ledger, spool: Spool) -> None:
+        """Lets clients join, now that there is something to join."""
+        self.prepared = prepared
+        self.fingerprint = fingerprint(prepared.specs)
+        self.layout = layout
+        self.ledger = ledger
+        self.spool = spool
+        self.phase = Phase.WAITING
+        self.members.open(prepared.shards, prepared.class_names)
 
     async def open(self, r: int, frames: list[tuple[TensorSpec, int, bytes]]) -> OpenRound:
         """Opens a round and wakes the clients that wait for one."""

@@ -16,10 +16,10 @@ import numpy as np
 
 from common.algorithms import ALGORITHMS, svr_names
 from common.errors import RunError
-from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite, fingerprint
+from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
 from common.wire import chunk_frames
 from fedserver.aggregate import Aggregate, ServerState
-from fedserver.federation import Answer, Federation, Phase, Result
+from fedserver.federation import Answer, Federation, Result
 from fedserver.ledger import Ledger
 from fedserver.record import RunDir
 from fedserver.spool import Spool
@@ -35,6 +35,8 @@ class Rounds:
         self._run_dir = run_dir
         self._workbench = workbench
         self._server: ServerState | None = None
+        self._model_bytes = 0
+        """Where x ends and c begins in a broadcast."""
 
     async def run(self) -> None:
         """Everything from preparation to the last evaluation."""
@@ -52,8 +54,7 @@ class Rounds:
                 evaluation = asyncio.create_task(self._report(r, flat, closing))
             if evaluation is not None:
                 await evaluation
-            model_bytes = Layout(self._federation.prepared.specs).num_bytes
-            sets = await self._workbench.conformal(flat[:model_bytes], self._config.seed)
+            sets = await self._workbench.conformal(flat[: self._model_bytes], self._config.seed)
             self._run_dir.write_conformal(sets)
         except Exception as error:
             await self._federation.end(str(error))
@@ -65,7 +66,8 @@ class Rounds:
         await self._federation.end("")
 
     async def _prepare(self) -> Flat:
-        prepared = self._federation.prepared = await self._workbench.prepare(self._config)
+        """Builds what the run needs and returns the first broadcast: x^0, and c at zero."""
+        prepared = await self._workbench.prepare(self._config)
         parameters = [spec.name for spec in prepared.specs if spec.purpose is Purpose.MODEL]
         svr = svr_names(self._config.algorithm, self._config.svr, parameters, prepared.classifier)
         control = [
@@ -73,18 +75,14 @@ class Rounds:
             for spec in prepared.specs
             if spec.name in svr and spec.purpose is Purpose.MODEL
         ]
-        self._federation.fingerprint = fingerprint(prepared.specs)
-        self._federation.layout = Layout([*prepared.specs, *control])
-        self._federation.spool = Spool(self._run_dir.path / "spool", self._federation.layout)
+        layout = Layout([*prepared.specs, *control])
         algorithm, pull = ALGORITHMS[self._config.algorithm], self._config.pull
-        self._federation.ledger = Ledger(
-            self._run_dir.path / "ledger", self._federation.layout, algorithm, pull
-        )
-        self._server = ServerState(self._federation.layout, algorithm, pull) if algorithm.keeps_h else None
-        flat = self._federation.layout.allocate()
-        flat[: len(prepared.x0)] = prepared.x0  # The model's tensors open the layout; c starts at zero.
-        self._federation.phase = Phase.WAITING
-        self._federation.members.open(prepared.shards, prepared.class_names)
+        ledger = Ledger(self._run_dir.path / "ledger", layout, algorithm, pull)
+        self._server = ServerState(layout, algorithm, pull) if algorithm.keeps_h else None
+        self._model_bytes = len(prepared.x0)
+        flat = layout.allocate()
+        flat[: self._model_bytes] = prepared.x0  # The model's tensors open the layout.
+        self._federation.set_up(prepared, layout, ledger, Spool(self._run_dir.path / "spool", layout))
         return flat
 
     def _write_config(self) -> None:
@@ -152,9 +150,8 @@ class Rounds:
 
     def _norm(self, flat: Flat) -> float:
         """||c||."""
-        arrays = (
-            self._federation.layout.array(flat, k) for k in self._federation.layout.indices(Purpose.CONTROL)
-        )
+        layout = self._federation.layout
+        arrays = (layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
         return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
 
     def _fold(self, aggregate: Aggregate, r: int, i: int, answer: Answer) -> None:
@@ -180,8 +177,7 @@ class Rounds:
         started = time.monotonic()
         try:
             if self._evaluates(r):
-                model_bytes = Layout(self._federation.prepared.specs).num_bytes
-                result = await self._workbench.evaluate(flat[:model_bytes])
+                result = await self._workbench.evaluate(flat[: self._model_bytes])
                 self._federation.last = Result(r, result["accuracy"], result["loss"])
                 closing["seconds"]["evaluate"] = time.monotonic() - started
         finally:
