@@ -94,7 +94,7 @@ SCALES = {
         (
             Column("cifar10", "mlp", 0.1, 0.33, _SMALL_IMAGES),
             Column("cifar10", "mlp", 0.5, 0.33, _SMALL_IMAGES),
-            Column("cifar10", "resnet8", 0.1, 0.33, _SMALL_IMAGES | {"width": 0.5}),
+            Column("cifar10", "resnet8", 0.1, 0.25, _SMALL_IMAGES | {"width": 0.5}),
         ),
         {"num_clients": 10, "rounds": 20, "local_epochs": 5, "batch_size": 50, "eta_l": 0.1},
         train_examples=4000,
