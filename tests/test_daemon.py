@@ -69,7 +69,9 @@ def test_a_client_that_lost_its_state_gets_c_i_back(undisturbed: Federation, fed
     assert_same_result(federation, undisturbed)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_signals_end_both_sides_cleanly(federation: Federation, number: signal.Signals, code: int) -> None:
     federation.server("--num-clients", "2", "--rounds", "1000")
     federation.client("a")

@@ -33,7 +33,7 @@ def test_the_demo_compares_three_algorithms_by_measured_bytes(tmp_path: Path) ->
     assert "fedpvr: round 2, accuracy" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "500"]
     with (tmp_path / "log").open("wb") as log:

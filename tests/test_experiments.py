@@ -71,7 +71,15 @@ def test_table_2_shares_the_runs_of_table_1_and_adds_the_pooled_baseline(bench: 
     assert rows["centralised"][floats] == "-"
 
 
-@pytest.mark.parametrize("what", ["fig-drift", "fig-svr-start", "fig-conformal", "fig-partition"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "fig-conformal",
+        "fig-partition",
+        pytest.param("fig-drift", marks=pytest.mark.slow),
+        pytest.param("fig-svr-start", marks=pytest.mark.slow),
+    ],
+)
 def test_every_figure_can_be_made(bench: Bench, what: str) -> None:
     report = reproduce(what, bench, f"fedlab reproduce {what}")
     assert report.read_text().count("<svg") >= 1

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from common.config import RunConfig
 from common.errors import ConfigError, RunError
@@ -30,7 +31,16 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("algorithm", CASES)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "fedpvr",
+        "fedavg",
+        "feddyn",
+        pytest.param("scaffold", marks=pytest.mark.slow),
+        pytest.param("fedprox", marks=pytest.mark.slow),
+    ],
+)
 def test_simulation_and_federation_write_the_same_files(federation: Federation, algorithm: str) -> None:
     settings = SETTINGS | CASES[algorithm] | {"algorithm": algorithm}
     simulate(RunConfig(**settings), federation.folder / "simulated", print)
@@ -46,6 +56,15 @@ def test_simulation_and_federation_write_the_same_files(federation: Federation, 
     for ours, theirs in zip(map(json.loads, lines), federation.rounds(), strict=True):
         for key in ("round", "accuracy", "loss", "updates", "train_loss", "drift", "bytes"):
             assert ours[key] == theirs[key], key
+
+
+def test_buffers_are_counted_apart_and_averaged(tmp_path: Path) -> None:
+    config = RunConfig(model="resnet8-bn", algorithm="fedavg", num_clients=2, rounds=2)
+    simulate(config, tmp_path / "run", print)
+    record = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[0])
+    assert record["bytes"]["up"]["buffer"] == 2 * (672 * 4 + 9 * 8)
+    counter = load_file(tmp_path / "run" / "model.safetensors")["bn1.num_batches_tracked"]
+    assert counter.item() == 2 * (718 // 32), "both clients took as many batches, so the mean is exact"
 
 
 def test_a_simulation_that_cannot_start_says_why(tmp_path: Path) -> None:
