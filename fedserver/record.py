@@ -74,6 +74,8 @@ class RunDir:
             os.fsync(file.fileno())
 
 
-def _without_nan(record: dict[str, Any]) -> dict[str, Any]:
+def _without_nan(value: Any) -> Any:
     """JSON has no NaN and no infinity: null stands for them."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in record.items()}
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

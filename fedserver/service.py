@@ -17,8 +17,6 @@ from fedserver.members import Member, OwnData
 
 MAX_UPLOADS = 4
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
-
-
 IDLE_S = 60.0
 """An upload without a new frame for this long is given up."""
 
