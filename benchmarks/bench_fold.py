@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from common.aggregate import Aggregate
 from common.tensors import Layout, Purpose, TensorSpec, all_finite
-from fedserver.aggregate import Aggregate
 from timing import best_seconds, show
 
 ELEMENTS = 9_250_000
@@ -22,7 +22,7 @@ def main() -> None:
         "copy": copy,
         "check finite": best_seconds(lambda: all_finite(layout.array(up, 0), "float32")),
         "fold": best_seconds(lambda: aggregate.add(up, None, 1.0)),
-        "next x": best_seconds(lambda: aggregate.result(1.0, 10)),
+        "next x": best_seconds(lambda: aggregate.result(down, 1.0, 10)),
     }
     print(f"{layout.num_bytes / 1e6:.1f} MB of float32")
     show(rows)

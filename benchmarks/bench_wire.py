@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from common.tensors import Layout, Purpose, TensorSpec
-from common.wire import Receiver, chunk_frames
-from fedpvr.v1 import federation_pb2 as pb
+from common.wire import Receiver, chunk_frames, read_chunk
 from timing import best_seconds, show
 
 ELEMENTS = 9_250_000
@@ -17,18 +16,20 @@ def main() -> None:
     layout = Layout([TensorSpec("w", "float32", (ELEMENTS,), Purpose.MODEL)])
     flat, into = layout.allocate(), layout.allocate()
     layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=ELEMENTS)
-    frames = [frame for _, _, frame in chunk_frames(layout, flat)]
+    frames = [frame.data for frame in chunk_frames(layout, flat)]
 
     def receive() -> None:
         receiver = Receiver(layout, into)
         for frame in frames:
-            receiver.add(pb.UpdateFrame.FromString(frame).chunk)
+            chunk = read_chunk(frame)
+            assert chunk is not None
+            receiver.add(chunk)
         receiver.finish()
 
     copy = best_seconds(lambda: np.copyto(into, flat))
     rows = {
         "copy": copy,
-        "encode": best_seconds(lambda: sum(len(frame) for _, _, frame in chunk_frames(layout, flat))),
+        "encode": best_seconds(lambda: sum(len(frame.data) for frame in chunk_frames(layout, flat))),
         "parse and check": best_seconds(receive),
     }
     overhead = sum(map(len, frames)) - layout.payload_bytes(Purpose.MODEL)

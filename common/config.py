@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common.algorithms import ALGORITHMS
+from common.codecs import Codecs
 from common.errors import ConfigError
 from common.schedule import SCHEDULES
 
 WEIGHTINGS = ("uniform", "examples")
+VARIATES = ("explicit", "derived")
 MAX_CLIENTS = 10_000
 PULL_DEFAULTS = {"mu": 0.1, "feddyn_alpha": 0.01}
 
@@ -64,6 +66,10 @@ class RunConfig:
     """Share of every shard that its client keeps for validation."""
     weighting: str = "uniform"
     """Weights of the mean over clients."""
+    variates: str = "explicit"
+    """Whether control variates are sent, or computed from the models wherever both sides can."""
+    codec: tuple[str, ...] = ()
+    """How tensors are coded: a name for updates, or down=NAME, up=NAME, control=NAME."""
     seed: int = 0
     eval_every: int = 1
     """Evaluate after every n-th round; 0 only after the last, which is always evaluated."""
@@ -75,6 +81,7 @@ class RunConfig:
         self._require_choice("algorithm", tuple(ALGORITHMS))
         self._require_choice("weighting", WEIGHTINGS)
         self._require_choice("schedule", tuple(SCHEDULES))
+        self._require_choice("variates", VARIATES)
         for name in ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size", "image_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -100,6 +107,7 @@ class RunConfig:
         if self.svr and self.algorithm != "fedpvr":
             raise ConfigError(f"--svr goes with --algorithm fedpvr; {self.algorithm} has its own S_svr")
         self._check_algorithm()
+        Codecs.parsed(self.codec)
         if self.partition is not None and not Path(self.partition).is_file():
             raise ConfigError(
                 f"--partition {self.partition}: no such file; write one with: fedlab partition --out"
@@ -113,6 +121,12 @@ class RunConfig:
                 raise ConfigError(f"{_flag(name)} does not go with --algorithm {self.algorithm}")
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"{_flag(name)} must be positive, got {value}")
+        if self.variates == "derived" and not chosen.reduces_variance:
+            having = ", ".join(name for name, kind in ALGORITHMS.items() if kind.reduces_variance)
+            raise ConfigError(
+                f"--variates derived needs a control variate to derive ({having}), "
+                f"--algorithm {self.algorithm} has none"
+            )
         if chosen.keeps_h and (self.eta_g != 1 or self.weighting != "uniform"):
             raise ConfigError(
                 f"--algorithm {self.algorithm} is defined for --eta-g 1 and --weighting uniform only"
@@ -126,6 +140,11 @@ class RunConfig:
             return 0.0
         value = getattr(self, setting)
         return PULL_DEFAULTS[setting] if value is None else float(value)
+
+    @property
+    def codecs(self) -> Codecs:
+        """The codecs by what they are for."""
+        return Codecs.parsed(self.codec)
 
     def _require_choice(self, name: str, choices: tuple[str, ...]) -> None:
         value = getattr(self, name)

@@ -93,7 +93,8 @@ def _draw(
     sizes = np.zeros(num_clients, np.int64)
     cuts = []
     for class_size in class_sizes:
-        p = random.dirichlet(np.repeat(alpha, num_clients)) * (sizes < share)
+        # With a tiny alpha the draw itself can underflow to 0/0.
+        p = np.nan_to_num(random.dirichlet(np.repeat(alpha, num_clients)), posinf=0.0) * (sizes < share)
         # A tiny alpha can put all weight on clients that are full already: then the emptiest take the class.
         p = p / p.sum() if p.sum() > 0 else (sizes <= sizes.min()) / np.sum(sizes <= sizes.min())
         cut = (np.cumsum(p) * class_size).astype(np.int64)[:-1]

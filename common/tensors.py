@@ -25,6 +25,10 @@ ALIGNMENT = 64
 """Every tensor starts at a multiple of this in a flat buffer (never on the wire)."""
 
 
+BLOCK = 1 << 18
+"""Elements handled at a time where a copy of all of them would be large."""
+
+
 class Purpose(IntEnum):
     """What a tensor is for; values as in tensor.proto."""
 

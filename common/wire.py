@@ -1,4 +1,4 @@
-"""Tensors on the wire: manifest and chunks of about 1 MiB, checked on arrival.
+"""Tensors on the wire: chunks of at most 1 MiB, checked on arrival.
 
 The sender's chunks are encoded by hand around the tensor's own bytes, one copy and no protobuf object; what
 comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, which `RoundFrame` and
@@ -7,106 +7,33 @@ comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, w
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import google_crc32c
+import numpy as np
+from google.protobuf.message import DecodeError
 
 from common.errors import Fault, WireError
-from common.tensors import DTYPES, Flat, Layout, Purpose, TensorSpec
+from common.tensors import Flat, Layout
+from fedpvr.v1 import federation_pb2
 from fedpvr.v1 import tensor_pb2 as pb
 
 PROTOCOL_VERSION = 1
 CHUNK_BYTES = 1 << 20
-MAX_TENSORS = 20_000
-MAX_NAME_BYTES = 512
-MAX_DIMS = 16
-MAX_TENSOR_BYTES = 1 << 40
 
-_CHUNK_IN_FRAME = b"\x12"  # Field 2, length-delimited.
-_DATA_IN_CHUNK = b"\x22"  # Field 4, length-delimited.
-_NAME_OF_WIRE = {dtype.wire: name for name, dtype in DTYPES.items()}
+_HEADER_IN_FRAME = b"\x0a"  # Field 1, length-delimited.
+_CHUNK_IN_FRAME = b"\x12"  # Field 2.
+_DATA_IN_CHUNK = b"\x22"  # Field 4.
 
 
-def manifest(layout: Layout) -> list[pb.TensorSpec]:
-    """Announces every tensor of a layout."""
-    return [
-        pb.TensorSpec(
-            name=spec.name,
-            dtype=pb.DType.ValueType(DTYPES[spec.dtype].wire),
-            shape=spec.shape,
-            purpose=pb.Purpose.ValueType(spec.purpose),
-            codec=pb.CODEC_RAW,
-            num_bytes=spec.num_bytes,
-        )
-        for spec in layout.specs
-    ]
+Position = tuple[int, int]
+"""How far a stream of chunks has come: tensor and offset into it."""
+START: Position = (0, 0)
 
 
-def read_manifest(announced: Sequence[pb.TensorSpec]) -> Layout:
-    """The layout a peer announces, after checking every number in it. Allocates nothing of that size."""
-    if len(announced) > MAX_TENSORS:
-        raise WireError(
-            Fault.MALFORMED, f"at most {MAX_TENSORS} tensors can be announced, got {len(announced)}"
-        )
-    specs: list[TensorSpec] = []
-    seen: set[tuple[int, str]] = set()
-    for entry in announced:
-        spec = _read_spec(entry)
-        if (spec.purpose, spec.name) in seen:
-            raise WireError(Fault.MALFORMED, f"announced twice as {spec.purpose.name}", spec.name)
-        seen.add((spec.purpose, spec.name))
-        specs.append(spec)
-    return Layout(specs)
-
-
-def _read_spec(entry: pb.TensorSpec) -> TensorSpec:
-    name = entry.name
-    if not name or len(name.encode()) > MAX_NAME_BYTES:
-        raise WireError(
-            Fault.MALFORMED,
-            f"a tensor name has 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}",
-        )
-    if entry.dtype not in _NAME_OF_WIRE:
-        raise WireError(Fault.WRONG_DTYPE, f"unknown dtype number {entry.dtype}", name)
-    if int(entry.purpose) not in set(Purpose):
-        raise WireError(Fault.MALFORMED, f"unknown purpose number {entry.purpose}", name)
-    if entry.codec != pb.CODEC_RAW:
-        raise WireError(Fault.MALFORMED, f"expected codec RAW, got number {entry.codec}", name)
-    if len(entry.shape) > MAX_DIMS:
-        raise WireError(Fault.WRONG_SHAPE, f"at most {MAX_DIMS} dimensions, got {len(entry.shape)}", name)
-    dtype = _NAME_OF_WIRE[entry.dtype]
-    implied = math.prod(entry.shape) * DTYPES[dtype].storage.itemsize
-    if implied != entry.num_bytes or implied > MAX_TENSOR_BYTES:
-        raise WireError(
-            Fault.WRONG_SHAPE,
-            f"{dtype} {tuple(entry.shape)} makes {implied} bytes, announced {entry.num_bytes}",
-            name,
-        )
-    return TensorSpec(name, dtype, tuple(entry.shape), Purpose(entry.purpose))
-
-
-def require_same(came: Layout, expected: Layout) -> None:
-    """Raises the most telling error if a peer announced other tensors than the expected ones."""
-    if came.specs == expected.specs:
-        return
-    wanted = {(spec.purpose, spec.name): spec for spec in expected.specs}
-    for spec in came.specs:
-        match = wanted.pop((spec.purpose, spec.name), None)
-        if match is None:
-            raise WireError(
-                Fault.UNKNOWN_TENSOR, f"no such {spec.purpose.name} tensor in this run", spec.name
-            )
-        if spec.dtype != match.dtype:
-            raise WireError(Fault.WRONG_DTYPE, f"expected {match.dtype}, got {spec.dtype}", spec.name)
-        if spec.shape != match.shape:
-            raise WireError(Fault.WRONG_SHAPE, f"expected shape {match.shape}, got {spec.shape}", spec.name)
-    for spec in wanted.values():
-        raise WireError(Fault.MISSING_TENSOR, f"expected as {spec.purpose.name}, not announced", spec.name)
-    raise WireError(Fault.MALFORMED, "the tensors are announced in another order than the run's")
-
-
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -119,34 +46,118 @@ def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
     """The encoded frame that carries one chunk."""
     checksum = google_crc32c.value(data)
     head = pb.TensorChunk(tensor=tensor, offset=offset, crc32c=checksum).SerializeToString()
-    head += _DATA_IN_CHUNK + _varint(data.nbytes)
-    return b"".join((_CHUNK_IN_FRAME, _varint(len(head) + data.nbytes), head, data.data))
+    head += _DATA_IN_CHUNK + varint(data.nbytes)
+    return b"".join((_CHUNK_IN_FRAME, varint(len(head) + data.nbytes), head, data.data))
 
 
-def chunk_frames(layout: Layout, flat: Flat, first_index: int = 0) -> Iterator[tuple[TensorSpec, int, bytes]]:
-    """Every chunk of a flat buffer in order: its tensor, its payload bytes, and the encoded frame.
+@dataclass(frozen=True)
+class Frame:
+    """An encoded frame that carries a chunk, and where the chunk lies."""
+
+    position: Position
+    data: bytes
+
+
+def chunk_frames(
+    layout: Layout,
+    flat: Flat,
+    *,
+    first_index: int = 0,
+    start: Position = START,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[Frame]:
+    """Every chunk of a buffer in order, from `start` on.
 
     `first_index` is the manifest index of the layout's first tensor, for a layout announced behind another.
     """
     for index, spec in enumerate(layout.specs):
+        position = first_index + index
         data = layout.raw(flat, index)
-        for offset in range(0, spec.num_bytes, CHUNK_BYTES):
-            piece = data[offset : offset + CHUNK_BYTES]
-            yield spec, piece.nbytes, chunk_frame(first_index + index, offset, piece)
+        for offset in range(start[1] if position == start[0] else 0, spec.num_bytes, chunk_bytes):
+            if (position, offset) >= start:
+                piece = data[offset : offset + chunk_bytes]
+                yield Frame((position, offset), chunk_frame(position, offset, piece))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A slice of one tensor's bytes, as it came."""
+
+    tensor: int
+    offset: int
+    crc32c: int
+    data: Flat
+
+
+def read_chunk(frame: bytes) -> Chunk | None:
+    """The chunk in an encoded `RoundFrame` or `UpdateFrame`; None if something else is in it.
+
+    The usual encoding, the one `chunk_frame` writes, is read in place; any other goes through protobuf.
+    """
+    chunk = _read_in_place(frame)
+    if chunk is None and frame[:1] != _HEADER_IN_FRAME:
+        try:
+            parsed = federation_pb2.RoundFrame.FromString(frame)
+        except DecodeError as error:
+            raise WireError.malformed(f"not a frame of this protocol: {error}") from error
+        if parsed.WhichOneof("frame") == "chunk":
+            c = parsed.chunk
+            return Chunk(c.tensor, c.offset, c.crc32c, np.frombuffer(c.data, np.uint8))
+    return chunk
+
+
+def _read_in_place(frame: bytes) -> Chunk | None:
+    try:
+        if frame[:1] != _CHUNK_IN_FRAME:
+            return None
+        length, at = _read_varint(frame, 1)
+        if at + length != len(frame):
+            return None
+        tensor = offset = crc32c = 0
+        if frame[at] == 0x08:
+            tensor, at = _read_varint(frame, at + 1)
+        if frame[at] == 0x10:
+            offset, at = _read_varint(frame, at + 1)
+        if frame[at] == 0x1D:
+            crc32c = int.from_bytes(frame[at + 1 : at + 5], "little")
+            at += 5
+        if frame[at : at + 1] != _DATA_IN_CHUNK:
+            return None
+        length, at = _read_varint(frame, at + 1)
+    except IndexError:
+        return None
+    whole = at + length == len(frame) and tensor < 1 << 32 and offset < 1 << 64
+    return Chunk(tensor, offset, crc32c, np.frombuffer(frame, np.uint8, offset=at)) if whole else None
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise IndexError
 
 
 class Receiver:
     """Fills a flat buffer from chunks in order; refuses whatever the manifest does not announce."""
 
-    def __init__(self, layout: Layout, flat: Flat) -> None:
+    def __init__(self, layout: Layout, flat: Flat, start: Position = START) -> None:
         self._layout = layout
         self._flat = flat
-        self._tensor = 0
-        self._filled = 0
+        self._tensor, self._filled = start
         self._skip_complete()
 
-    def add(self, chunk: pb.TensorChunk) -> tuple[TensorSpec, int]:
-        """Checks one chunk and copies it into its place; returns its tensor and payload bytes."""
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return self._tensor, self._filled
+
+    def add(self, chunk: Chunk) -> None:
+        """Checks one chunk and copies it into its place."""
         specs = self._layout.specs
         data = chunk.data
         if chunk.tensor >= len(specs):
@@ -175,11 +186,10 @@ class Receiver:
                 f"CRC32C of the chunk at offset {chunk.offset} is wrong; send it again",
                 spec.name,
             )
-        raw = self._layout.raw(self._flat, chunk.tensor).data
+        raw = self._layout.raw(self._flat, chunk.tensor)
         raw[chunk.offset : chunk.offset + len(data)] = data
         self._filled += len(data)
         self._skip_complete()
-        return spec, len(data)
 
     def finish(self) -> None:
         """Raises unless every announced byte has come."""

@@ -6,23 +6,33 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from common.algorithms import ALGORITHMS
+from common.codecs import DERIVED
+from common.coding import Coding
 from common.errors import Fault, UnavailableError, WireError, WrongRunError
+from common.intake import Intake
+from common.manifest import manifest, require_same
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
-from common.wire import (
-    PROTOCOL_VERSION,
-    Receiver,
-    chunk_frames,
-    manifest,
-    read_manifest,
-    require_same,
-)
+from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, read_chunk
+from fedclient.download import Download
 from fedclient.train import Task, Update
 from fedclient.transport import Transport
 from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.tensor_pb2 import TensorChunk
+from fedpvr.v1.tensor_pb2 import Position as WirePosition
+
+M = TypeVar("M", bound=Message)
+
+
+def _parsed(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class Pulled:
     """A round as it came from the server."""
 
     task: Task
+    derives_c: bool
+    """c did not come with the round; it is to be computed."""
     counted_round: int
     lost_variate: Flat | None
     """c_i from the server's ledger, for a client that no longer holds it."""
@@ -92,9 +104,8 @@ class Connection:
     def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
-        reply = self._transport.join(
-            pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
-        )
+        request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
+        reply = _parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
         return Seat(
@@ -117,40 +128,61 @@ class Connection:
             indices=list(reply.shard.indices),
         )
 
-    def pull(self, run_id: str, after: int, held_rounds: list[int], model: Layout) -> Pulled | Ended:
-        """Waits for the next round and receives it; `model` is what the tensors of x must look like."""
+    def pull(
+        self, run_id: str, after: int, held_rounds: list[int], model: Layout, download: Download
+    ) -> Pulled | Ended:
+        """Waits for the next round and receives it; `model` is what the tensors of x must look like.
+
+        `download` keeps what came of a stream that broke, and lets the next one go on there.
+        """
         request = pb.PullRoundRequest(
-            run_id=run_id, client=self._name, after_round=after, held_rounds=held_rounds
+            run_id=run_id,
+            client=self._name,
+            after_round=after,
+            held_rounds=held_rounds,
+            resume=download.resume(),
         )
-        frames = self._transport.pull(request)
-        first = next(frames, pb.RoundFrame())
+        frames = self._transport.pull(request.SerializeToString())
+        first = _parsed(pb.RoundFrame, next(frames, b""))
         kind = first.WhichOneof("frame")
         if kind == "finished":
             end = first.finished
             return Ended(end.round, end.accuracy, end.reason)
         if kind != "header":
             raise UnavailableError("the server closed the stream without a header")
-        return _receive(first.header, (frame.chunk for frame in frames), model)
+        return _receive(first.header, frames, model, download)
 
-    def push(self, seat: Seat, update: Update, layout: Layout, examples: int) -> Reply:
-        """Hands in an update."""
+    def progress(self, seat: Seat, update: Update) -> Position:
+        """How much of an update the server already has."""
+        request = pb.UpdateProgressRequest(
+            run_id=seat.run_id, client=self._name, round=update.round, update_id=update.id
+        )
+        reply = _parsed(pb.UpdateProgressReply, self._transport.progress(request.SerializeToString()))
+        return reply.received.tensor, reply.received.offset
+
+    def push(
+        self, seat: Seat, update: Update, coding: Coding, examples: int, start: Position = START
+    ) -> Reply:
+        """Hands in an update, or what is missing of it from `start` on."""
         header = pb.UpdateHeader(
             run_id=seat.run_id,
             client=self._name,
             round=update.round,
-            update_id=f"{seat.run_id}-{seat.index}-{update.round}",
+            update_id=update.id,
             steps=update.steps,
             examples=examples,
             loss=update.loss,
             validation_accuracy=update.validation_accuracy,
             fingerprint=seat.fingerprint,
-            tensors=manifest(layout),
+            tensors=manifest(coding),
+            resume_from=None if start == START else WirePosition(tensor=start[0], offset=start[1]),
         )
 
         def frames() -> Iterator[bytes]:
             yield pb.UpdateFrame(header=header).SerializeToString()
-            for _, _, frame in chunk_frames(layout, update.up):
-                yield frame
+            chunk_bytes = self._transport.chunk_bytes
+            for frame in chunk_frames(coding.wire, update.up, start=start, chunk_bytes=chunk_bytes):
+                yield frame.data
 
         return self._pushed(frames())
 
@@ -162,36 +194,27 @@ class Connection:
         return self._pushed(iter([pb.UpdateFrame(header=header).SerializeToString()]))
 
     def _pushed(self, frames: Iterator[bytes]) -> Reply:
-        reply = self._transport.push(frames)
+        reply = _parsed(pb.PushUpdateReply, self._transport.push(frames))
         fault = Fault(pb.PushUpdateReply.Fault.Name(reply.fault)) if reply.fault else None
         return Reply(pb.PushUpdateReply.Outcome.Name(reply.outcome), fault, reply.message)
 
 
-def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layout) -> Pulled:
-    announced = read_manifest(header.tensors)
-    layout = announced.part(Purpose.MODEL, Purpose.BUFFER, Purpose.CONTROL)
-    require_same(announced.part(Purpose.MODEL, Purpose.BUFFER), model)
-    control = layout.part(Purpose.CONTROL)
-    own = announced.part(Purpose.CLIENT_CONTROL)
-    known = {spec.name: spec for spec in model.specs if spec.purpose is Purpose.MODEL}
-    for spec in control.specs:
-        match = known.get(spec.name)
-        if match is None or (spec.dtype, spec.shape) != (match.dtype, match.shape):
-            raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
-    if announced.specs != (*layout.specs, *own.specs):
-        raise WireError.malformed("the tensors of x, c and c_i must come in this order")
+def _receive(header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download) -> Pulled:
+    announced = download.begin(header)
+    layout = _checked_layout(announced, model)
     if header.algorithm not in ALGORITHMS:
         raise WrongRunError(
             f"the run uses {header.algorithm!r}, this client knows {', '.join(ALGORITHMS)}; update it"
         )
     algorithm = ALGORITHMS[header.algorithm]
+    own = announced.layout.part(Purpose.CLIENT_CONTROL)
     if own.specs and own.specs != algorithm.variates(layout).specs:
         raise WireError.malformed("the client's variate must have the tensors that the algorithm keeps")
-    flat = announced.allocate()
-    receiver = Receiver(announced, flat)
-    for chunk in chunks:
-        receiver.add(chunk)
-    receiver.finish()
+    intake = Intake(
+        layout, algorithm, header.update_codec or "fp32", header.control_codec or "fp32", header.derived
+    )
+    _receive_chunks(frames, download)
+    flat = announced.receive(download.finish(), None)
     work = header.WhichOneof("work")
     task = Task(
         round=header.round,
@@ -206,5 +229,44 @@ def _receive(header: pb.RoundHeader, chunks: Iterator[TensorChunk], model: Layou
         pull=header.pull,
         layout=layout,
         down=flat[: layout.num_bytes],
+        up=intake.coding,
     )
-    return Pulled(task, header.counted_round, flat[layout.num_bytes :] if own.specs else None)
+    return Pulled(
+        task,
+        any(way.codec == DERIVED for way in announced.ways),
+        header.counted_round,
+        flat[layout.num_bytes :] if own.specs else None,
+    )
+
+
+def _receive_chunks(frames: Iterator[bytes], download: Download) -> None:
+    for frame in frames:
+        chunk = read_chunk(frame)
+        if chunk is None:
+            raise WireError.malformed("after the header only chunks may follow")
+        try:
+            download.add(chunk)
+        except WireError as error:
+            if error.fault is not Fault.BAD_CHECKSUM:
+                raise
+            raise UnavailableError(f"{error}; asking for it again") from error
+
+
+def _checked_layout(announced: Coding, model: Layout) -> Layout:
+    """The layout of x, buffers and c, after checking that all of it belongs to the model."""
+    layout = announced.layout.part(Purpose.MODEL, Purpose.BUFFER, Purpose.CONTROL)
+    came = announced.layout.part(Purpose.MODEL, Purpose.BUFFER)
+    require_same(Coding(came), Coding(model))
+    known = {spec.name: spec for spec in model.specs if spec.purpose is Purpose.MODEL}
+    for k in layout.indices(Purpose.CONTROL):
+        spec = layout.specs[k]
+        match = known.get(spec.name)
+        if match is None or (spec.dtype, spec.shape) != (match.dtype, match.shape):
+            raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
+    own = announced.layout.part(Purpose.CLIENT_CONTROL)
+    if announced.layout.specs != (*layout.specs, *own.specs):
+        raise WireError.malformed("the tensors of x, c and c_i must come in this order")
+    for spec, way in zip(announced.layout.specs, announced.ways, strict=True):
+        if way.difference or (way.codec == DERIVED and spec.purpose is not Purpose.CONTROL):
+            raise WireError(Fault.MALFORMED, "must come whole, not as a difference or derived", spec.name)
+    return layout

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from common import datasets, models
+from common.capture import CaptureWriter
+from common.coding import Coding
 from common.errors import (
     Fault,
     FedError,
@@ -19,16 +22,22 @@ from common.errors import (
     StateError,
     UnavailableError,
     UnknownClientError,
+    WireError,
     WrongRunError,
 )
 from common.inputs import Inputs
-from common.tensors import Layout, fingerprint
+from common.intake import reduced, share_variate
+from common.tensors import Array, Flat, Layout, fingerprint
+from common.wire import START
 from fedclient.connection import Connection, Ended, Pulled, Seat
+from fedclient.download import Download
 from fedclient.gate import turn
 from fedclient.own_data import OwnData
+from fedclient.pace import WINDOW_BYTES, Pace, PacedTransport
 from fedclient.state import State, Variates
-from fedclient.train import DivergedError, Trainer, Update
-from fedclient.transport import GrpcTransport
+from fedclient.tap import TappedTransport
+from fedclient.train import DivergedError, Task, Trainer, Update
+from fedclient.transport import GrpcTransport, Transport
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 5.0
@@ -46,6 +55,10 @@ class ClientConfig:
     """None: train on the shard that the server assigns."""
     threads: int = 1
     give_up_s: float = 300.0
+    uplink: float | None = None
+    """Bits per second that this client sends at the most; None: as fast as it goes."""
+    downlink: float | None = None
+    """Bits per second that this client receives at the most."""
 
 
 @dataclass
@@ -58,17 +71,44 @@ class _Work:
     variates: Variates
     last_round: int = 0
     """The last round this client is done with."""
-    pending: tuple[Update, Layout] | None = None
+    pending: tuple[Update, Coding] | None = None
     """An update that the server has not answered for yet."""
+    broke_off: bool = False
+    """Whether an attempt to push it has failed, so that part of it may have arrived."""
+    counts: bool = False
+    """Whether the server took the last update."""
+    keeps: bool = False
+    """Whether there is a variate to keep at all."""
+    seen: Seen | None = None
+    download: Download = field(default_factory=Download)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a client needs of a round to compute the c of the next one."""
+
+    round: int
+    reduced_x: list[Array]
+    step_sum: float
 
 
 class Daemon:
     """One client process."""
 
-    def __init__(self, config: ClientConfig, state: State, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        state: State,
+        say: Callable[[str], None],
+        capture: CaptureWriter | None = None,
+    ) -> None:
         self._config = config
         self._state = state
         self._say = say
+        self._capture = capture
+        self._calls = itertools.count()
+        self._up = Pace(config.uplink) if config.uplink is not None else None
+        self._down = Pace(config.downlink) if config.downlink is not None else None
         self._work: _Work | None = None
 
     def run(self) -> Ended:
@@ -78,7 +118,7 @@ class Daemon:
         silent_since: float | None = None
         while True:
             try:
-                with Connection(GrpcTransport(self._config.server), self._config.name) as connection:
+                with Connection(self._transport(), self._config.name) as connection:
                     self.join(connection)
                     while (ended := self.take_turn(connection)) is None:
                         silent_since, wait = None, FIRST_WAIT_S
@@ -92,6 +132,15 @@ class Daemon:
                     raise UnavailableError(f"{error}; gave up after {now - silent_since:.0f} s") from error
             time.sleep(wait * random.uniform(0.8, 1.2))
             wait = min(wait * 1.6, LONGEST_WAIT_S)
+
+    def _transport(self) -> Transport:
+        window = WINDOW_BYTES if self._down is not None else None
+        transport: Transport = GrpcTransport(self._config.server, window)
+        if self._up is not None or self._down is not None:
+            transport = PacedTransport(transport, self._up, self._down)
+        if self._capture is not None:
+            transport = TappedTransport(transport, self._capture, self._calls)
+        return transport
 
     def join(self, connection: Connection) -> None:
         """Takes a seat, and gets ready for the run if it is a new one."""
@@ -139,7 +188,7 @@ class Daemon:
         assert work is not None, "join comes first"
         if work.pending is None:
             pulled = connection.pull(
-                work.seat.run_id, work.last_round, work.variates.held_rounds(), work.layout
+                work.seat.run_id, work.last_round, _held(work), work.layout, work.download
             )
             if isinstance(pulled, Ended):
                 return pulled
@@ -163,43 +212,83 @@ class Daemon:
 
     def _train(self, connection: Connection, work: _Work, pulled: Pulled) -> None:
         task = pulled.task
-        layout = task.algorithm.variates(task.layout)
-        counted = pulled.counted_round if layout.specs else 0
-        if pulled.lost_variate is not None:
-            self._say(f"the variate of round {counted} came back from the server")
-            work.variates.write(counted, layout, pulled.lost_variate)
-        elif counted not in (0, *work.variates.held_rounds()):
-            raise StateError(f"the server counts the variate of round {counted}, which is not here")
-        work.variates.settle(counted)
-        variate = work.variates.read(counted, layout)
+        if pulled.derives_c:
+            _derive_c(work, task)
+        kept = self._settled(work, pulled)
         started = time.monotonic()
         try:
             with turn(work.seat.index, self._config.threads):
-                update = work.trainer.train(task, variate)
+                update = work.trainer.train(task, kept)
         except DivergedError as error:
             self._say(f"round {task.round}: {error}; no update this time")
             connection.decline(work.seat, task.round, str(error))
             work.last_round = task.round
             return
-        if layout.specs:
-            work.variates.write(task.round, layout, update.variate)
-        work.pending = (update, task.layout)
+        if work.keeps:
+            work.variates.write(task.round, task.kept, update.kept)
+        copies = [array.copy() for array in reduced(task.layout, task.down)]
+        work.seen = Seen(task.round, copies, update.step_sum)
+        work.pending = (update, task.up)
         seconds = time.monotonic() - started
         self._say(f"round {task.round}: {update.steps} steps, loss {update.loss:.4f}, {seconds:.1f} s")
 
-    def _push(self, connection: Connection, work: _Work, update: Update, layout: Layout) -> None:
+    def _settled(self, work: _Work, pulled: Pulled) -> Flat:
+        """What this client keeps, as of the round that the server says counts."""
+        task, counted = pulled.task, pulled.counted_round
+        work.keeps = bool(task.kept.specs)
+        if not work.keeps:
+            return task.kept.allocate()
+        if pulled.lost_variate is not None:
+            self._say(f"the variate of round {counted} came back from the server")
+            kept = task.kept.allocate()
+            kept[: len(pulled.lost_variate)] = pulled.lost_variate  # Residuals, if any, start again at zero.
+            work.variates.write(counted, task.kept, kept)
+        elif counted not in (0, *work.variates.held_rounds()):
+            if task.variates.specs:
+                raise StateError(f"the server counts the variate of round {counted}, which is not here")
+            self._say(f"what coding left out up to round {counted} is lost; going on without it")
+            work.variates.write(counted, task.kept, task.kept.allocate())
+        work.variates.settle(counted)
+        return work.variates.read(counted, task.kept)
+
+    def _push(self, connection: Connection, work: _Work, update: Update, coding: Coding) -> None:
+        start = connection.progress(work.seat, update) if work.broke_off else START
+        if start != START:
+            done = sum(spec.num_bytes for spec in coding.wire.specs[: start[0]]) + start[1]
+            total = sum(spec.num_bytes for spec in coding.wire.specs)
+            self._say(f"round {update.round}: going on with the upload after {done:,} of {total:,} bytes")
+        work.broke_off = True
         for _ in range(PUSH_TRIES):
-            reply = connection.push(work.seat, update, layout, work.trainer.examples)
-            if reply.fault is not Fault.BAD_CHECKSUM:
+            reply = connection.push(work.seat, update, coding, work.trainer.examples, start)
+            if reply.fault not in (Fault.BAD_CHECKSUM, Fault.WRONG_OFFSET):
                 break
             self._say(f"round {update.round}: {reply.message}")
+            start = START
         if reply.outcome == "REJECTED":
             self._say(f"round {update.round}: update rejected: {reply.message}")
             connection.decline(work.seat, update.round, reply.message)
         elif reply.outcome == "LATE":
             self._say(f"round {update.round}: too late, the round had closed")
-        work.pending = None
+        work.counts = reply.outcome in ("ACCEPTED", "DUPLICATE")
+        work.pending, work.broke_off = None, False
         work.last_round = update.round
+
+
+def _held(work: _Work) -> list[int]:
+    """The rounds whose c_i is here, as a request tells them: nothing if it is just the last round's."""
+    held = work.variates.held_rounds()
+    if work.last_round and (not work.keeps or (work.counts and work.last_round in held)):
+        return []
+    return held or ([0] if work.last_round else [])
+
+
+def _derive_c(work: _Work, task: Task) -> None:
+    """Computes c where the server left that to its clients; before the first round it is zero."""
+    if task.round == 1:
+        return
+    if work.seen is None or work.seen.round != task.round - 1:
+        raise WireError.malformed(f"c of round {task.round} did not come, and the round before was missed")
+    share_variate(task.layout, task.algorithm, work.seen.reduced_x, task.down, work.seen.step_sum)
 
 
 def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:

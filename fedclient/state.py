@@ -1,4 +1,6 @@
-"""What a client remembers on disk: its c_i, one file per round it came from.
+"""What a client remembers on disk: its c_i and, with lossy coding, what its updates have left out so far.
+
+There is one file per round it came from.
 
 After training round r the new c_i is written as round r's beside the one before. Which of the two is valid
 the server says in the next round's header: r if the update was counted, the earlier one if it was late or
@@ -84,10 +86,11 @@ class VariateFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(exist_ok=True)
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
+        if not self._folder.is_dir():  # Somebody took it away while the client runs.
+            return []
         matches = (_VARIATE.fullmatch(path.name) for path in self._folder.iterdir())
         return sorted(int(match[1]) for match in matches if match)
 
@@ -97,6 +100,7 @@ class VariateFiles:
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Keeps c_i as that of round r."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         tensorfile.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
 
     def settle(self, counted: int) -> None:

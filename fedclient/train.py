@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
+import google_crc32c
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 
 from common import seeds
 from common.algorithms.base import Algorithm
+from common.coding import Coding
 from common.datasets import Labels
 from common.errors import FedError
 from common.evaluate import evaluate
@@ -45,9 +48,21 @@ class Task:
     pull: float
     """Weight of y_i - x in the local gradient."""
     layout: Layout
-    """Of both `down` and the update: the model's tensors, then c or c_i."""
+    """Of `down`: the model's tensors, then c."""
     down: Flat
     """x and c."""
+    up: Coding
+    """How the update travels."""
+
+    @property
+    def variates(self) -> Layout:
+        """c_i, or FedDyn's l_i."""
+        return self.algorithm.variates(self.layout)
+
+    @property
+    def kept(self) -> Layout:
+        """What a client keeps from round to round: its variate, and what coding left out of its updates."""
+        return Layout([*self.variates.specs, *self.up.residuals.specs])
 
 
 @dataclass(frozen=True)
@@ -56,13 +71,20 @@ class Update:
 
     round: int
     up: Flat
-    """y_i and, on S_svr, c_i."""
-    variate: Flat
-    """What the client is to keep until the next round: c_i, or FedDyn's l_i."""
+    """y_i and, where it is sent, c_i, as they travel."""
+    kept: Flat
+    """What the client is to keep until the next round."""
     steps: int
+    step_sum: float
+    """Sum of the step sizes."""
     loss: float
     validation_accuracy: float | None = None
     """Of x, on the part of the shard that is kept for validation."""
+
+    @cached_property
+    def id(self) -> str:
+        """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
+        return f"{self.round}-{google_crc32c.value(self.up):08x}"
 
 
 class Trainer:
@@ -80,38 +102,48 @@ class Trainer:
         """Size of the shard."""
         return len(self._inputs)
 
-    def train(self, task: Task, variate: Flat) -> Update:
-        """One round: K_i steps from x, then the new variate, laid out as the algorithm's variates are."""
+    def train(self, task: Task, kept: Flat) -> Update:
+        """One round: K_i steps from x. `kept` is laid out as `task.kept`, and so is what is kept after it."""
         layout = task.layout
-        up = layout.allocate()
+        values = layout.allocate()
         model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
-        up[:model_bytes] = task.down[:model_bytes]
-        x, y = (_views(layout, flat, Purpose.MODEL) for flat in (task.down, up))
-        bind(self._model, y | _views(layout, up, Purpose.BUFFER))
+        values[:model_bytes] = task.down[:model_bytes]
+        x, y = (_views(layout, flat, Purpose.MODEL) for flat in (task.down, values))
+        bind(self._model, y | _views(layout, values, Purpose.BUFFER))
         c = _views(layout, task.down, Purpose.CONTROL)
-        variates = task.algorithm.variates(layout)
-        old = _views(variates, variate, Purpose.CLIENT_CONTROL)
+        new_kept = kept.copy()
+        split = task.variates.num_bytes
+        old, new = (_views(task.variates, flat[:split], Purpose.CLIENT_CONTROL) for flat in (kept, new_kept))
         correction = {name: task.algorithm.correction(value, c.get(name)) for name, value in old.items()}
 
         accuracy = self._validate(task)
         steps, loss = self._steps(task, x, correction, plain=set(c))
 
-        for name, view in _views(layout, up, Purpose.BUFFER).items():
+        for name, view in _views(layout, values, Purpose.BUFFER).items():
             # A module may have put a new tensor in the place of the one it was bound to.
             view.copy_(self._model.get_buffer(name))
-        kept = variates.allocate()
-        new = _views(variates, kept, Purpose.CLIENT_CONTROL)
+        _require_finite(y, steps)
+        random = seeds.stream(self._seed, seeds.CODEC_UP, task.round, self._index)
+        model = task.up.part(Purpose.MODEL, Purpose.BUFFER)
+        sent = model.send(values[:model_bytes], random, task.down[:model_bytes], new_kept[split:])
+        # From here on y is what the server will see, and the variate follows from that.
         for name, value in old.items():
             new[name].copy_(
                 task.algorithm.next_variate(
                     value, c.get(name), x[name], y[name], steps * task.eta_l, task.pull
                 )
             )
-        for name, sent in _views(layout, up, Purpose.CONTROL).items():
-            sent.copy_(new[name])
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in [*y.values(), *new.values()]):
-            raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
-        return Update(task.round, up, kept, steps, loss, accuracy)
+        _require_finite(new, steps)
+        control = task.up.part(Purpose.CONTROL)
+        if control.layout.specs:
+            to_send = _views(layout, values, Purpose.CONTROL)
+            for name, tensor in to_send.items():
+                tensor.copy_(new[name])
+            coded = control.send(values[model_bytes:], random, None, None)
+            for name, tensor in to_send.items():
+                new[name].copy_(tensor)
+            sent = values if task.up.plain else np.concatenate([sent, coded])
+        return Update(task.round, sent, new_kept, steps, steps * task.eta_l, loss, accuracy)
 
     def _kept_back(self, task: Task) -> tuple[Labels, Labels]:
         """Examples to train on and examples to validate on: the same split in every round."""
@@ -187,6 +219,11 @@ class Trainer:
             if at == 0 and size < n:
                 order = random.permutation(n)
             yield torch.from_numpy(own[order[at * size : (at + 1) * size]])
+
+
+def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+        raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
 
 
 def _views(layout: Layout, flat: Flat, purpose: Purpose) -> dict[str, Tensor]:

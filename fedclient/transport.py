@@ -1,13 +1,14 @@
-"""How a client's messages reach the server: over gRPC here, in the same process in a simulation."""
+"""How a client's encoded messages reach the server: over gRPC here, in the same process in a simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
+from common.dialogue import SERVICE
 from common.errors import (
     FedError,
     JoinError,
@@ -17,10 +18,9 @@ from common.errors import (
     UnknownClientError,
     WrongRunError,
 )
-from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
+from common.wire import CHUNK_BYTES
 
-_OPTIONS = [
+_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A client waits for hours in one call; pings tell a slow server from a dead one.
@@ -28,6 +28,8 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # A connection of its own for every client, also for several in one process.
+    ("grpc.use_local_subchannel_pool", 1),
 ]
 _ERRORS: dict[grpc.StatusCode, type[FedError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: JoinError,
@@ -41,16 +43,23 @@ _ERRORS: dict[grpc.StatusCode, type[FedError]] = {
 
 
 class Transport(Protocol):
-    """The calls of federation.proto that a client makes."""
+    """The calls of federation.proto that a client makes, on encoded messages."""
 
-    def join(self, request: pb.JoinRequest) -> pb.JoinReply:
+    @property
+    def chunk_bytes(self) -> int:
+        """Size of the chunks that suit this way."""
+
+    def join(self, request: bytes) -> bytes:
         """Takes a seat."""
 
-    def pull(self, request: pb.PullRoundRequest) -> Iterator[pb.RoundFrame]:
+    def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
 
-    def push(self, frames: Iterator[bytes]) -> pb.PushUpdateReply:
-        """Sends encoded `UpdateFrame`s."""
+    def push(self, frames: Iterator[bytes]) -> bytes:
+        """Sends an update."""
+
+    def progress(self, request: bytes) -> bytes:
+        """Asks how much of an update has arrived."""
 
     def close(self) -> None:
         """Hangs up."""
@@ -59,35 +68,46 @@ class Transport(Protocol):
 class GrpcTransport:
     """A channel to a server; errors of gRPC become ours."""
 
-    def __init__(self, server: str) -> None:
+    chunk_bytes = CHUNK_BYTES
+
+    def __init__(self, server: str, window_bytes: int | None = None) -> None:
+        """`window_bytes` bounds what the server may send ahead of what has been read."""
         self._server = server
-        self._channel = grpc.insecure_channel(server, options=_OPTIONS)
-        self._stub = FederationStub(self._channel)
-        # Frames come encoded: a chunk is written around the tensor's own bytes, without a protobuf object.
-        self._push = self._channel.stream_unary(
-            f"/{pb.DESCRIPTOR.services_by_name['Federation'].full_name}/PushUpdate",
-            request_serializer=bytes,
-            response_deserializer=pb.PushUpdateReply.FromString,
-        )
+        options = list(_OPTIONS)
+        if window_bytes is not None:
+            options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", window_bytes)]
+        self._channel = grpc.insecure_channel(server, options=options)
+        # Messages come and go encoded: a chunk is written around the tensor's own bytes, and read in place.
+        self._join: Any = self._channel.unary_unary(f"/{SERVICE}/Join")
+        self._pull: Any = self._channel.unary_stream(f"/{SERVICE}/PullRound")
+        self._push: Any = self._channel.stream_unary(f"/{SERVICE}/PushUpdate")
+        self._progress: Any = self._channel.unary_unary(f"/{SERVICE}/UpdateProgress")
 
-    def join(self, request: pb.JoinRequest) -> pb.JoinReply:
+    def join(self, request: bytes) -> bytes:
         """Takes a seat."""
-        with self._mapped_errors():
-            return self._stub.Join(request)
+        return self._reply(self._join, request)
 
-    def pull(self, request: pb.PullRoundRequest) -> Iterator[pb.RoundFrame]:
+    def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
         with self._mapped_errors():
-            yield from self._stub.PullRound(request)
+            yield from self._pull(request)
 
-    def push(self, frames: Iterator[bytes]) -> pb.PushUpdateReply:
-        """Sends encoded `UpdateFrame`s."""
-        with self._mapped_errors():
-            return self._push(frames)
+    def push(self, frames: Iterator[bytes]) -> bytes:
+        """Sends an update."""
+        return self._reply(self._push, frames)
+
+    def progress(self, request: bytes) -> bytes:
+        """Asks how much of an update has arrived."""
+        return self._reply(self._progress, request)
 
     def close(self) -> None:
         """Hangs up."""
         self._channel.close()
+
+    def _reply(self, method: Any, request: Any) -> bytes:
+        with self._mapped_errors():
+            reply: bytes = method(request)
+            return reply
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:

@@ -20,9 +20,9 @@ import torch
 
 from common.config import RunConfig
 from common.tensors import Flat, Layout
+from common.wire import CHUNK_BYTES
 from fedclient.connection import Connection, Ended
 from fedclient.daemon import ClientConfig, Daemon
-from fedpvr.v1 import federation_pb2 as pb
 from fedserver.federation import Federation
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
@@ -50,6 +50,7 @@ def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> N
             for client, connection in zip(clients, connections, strict=True):
                 ended = client.take_turn(connection) or ended
         running.result()
+        run_dir.write_traffic(federation.traffic.whole())
 
 
 def _client(name: str, data_dir: str) -> Daemon:
@@ -110,26 +111,35 @@ class _Transport:
         self._loop = loop
         self._service = service
 
-    def join(self, request: pb.JoinRequest) -> pb.JoinReply:
-        """Takes a seat."""
-        return self._loop.call(self._service.join(request))
+    @property
+    def chunk_bytes(self) -> int:
+        """As over gRPC."""
+        return CHUNK_BYTES
 
-    def pull(self, request: pb.PullRoundRequest) -> Iterator[pb.RoundFrame]:
+    def join(self, request: bytes) -> bytes:
+        """Takes a seat."""
+        return self._loop.call(self._service.join(request, ""))
+
+    def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
 
         async def received() -> list[bytes]:
-            return [frame async for frame in self._service.pull_round(request)]
+            return [frame async for frame in self._service.pull_round(request, "")]
 
-        return (pb.RoundFrame.FromString(frame) for frame in self._loop.call(received()))
+        return iter(self._loop.call(received()))
 
-    def push(self, frames: Iterator[bytes]) -> pb.PushUpdateReply:
+    def push(self, frames: Iterator[bytes]) -> bytes:
         """Sends an update."""
 
-        async def sent() -> AsyncIterator[pb.UpdateFrame]:
+        async def sent() -> AsyncIterator[bytes]:
             for frame in frames:
-                yield pb.UpdateFrame.FromString(frame)
+                yield frame
 
-        return self._loop.call(self._service.push_update(sent()))
+        return self._loop.call(self._service.push_update(sent(), ""))
+
+    def progress(self, request: bytes) -> bytes:
+        """Asks how much of an update has arrived."""
+        return self._loop.call(self._service.update_progress(request, ""))
 
     def close(self) -> None:
         """Nothing to hang up."""

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from common import cli as command
 from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
-from common.config import WEIGHTINGS, RunConfig
+from common.config import VARIATES, WEIGHTINGS, RunConfig
 from common.schedule import SCHEDULES
 
 HELP = {
@@ -39,11 +39,17 @@ HELP = {
     "partition": "JSON file with ready-made shards; see fedlab partition.",
     "validation": "Share of every shard that its client keeps for validation.",
     "weighting": "Weights of the mean over clients.",
+    "variates": "Send control variates, or derive them from the models wherever both sides can.",
     "seed": "Fixes initialisation, shards and batches.",
     "cka": "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",
     "eval_every": "Evaluate after every n-th round; 0: only after the last.",
 }
-CHOICES = {"algorithm": tuple(ALGORITHMS), "weighting": WEIGHTINGS, "schedule": tuple(SCHEDULES)}
+CHOICES = {
+    "algorithm": tuple(ALGORITHMS),
+    "weighting": WEIGHTINGS,
+    "schedule": tuple(SCHEDULES),
+    "variates": VARIATES,
+}
 
 
 class BatchSize(click.ParamType[Any]):
@@ -65,6 +71,14 @@ def run_options(function: Any) -> Any:
     """The flags of a run, with the defaults that RunConfig has; `resolved` makes the settings of them."""
     function = click.option(
         "--augment/--no-augment", default=None, help="Random flip and crop.  [default: as the data set says]"
+    )(function)
+    function = click.option(
+        "--codec",
+        multiple=True,
+        metavar="CODEC",
+        help="How updates travel: fp32 (as they are), fp16, bf16, int8 (a scale per 2048 elements), "
+        "int8-tensor (one scale) or topk:F (the largest share F). down=CODEC is for x, control=CODEC for c "
+        "and c_i; repeatable.  [default: fp32 for all]",
     )(function)
     function = click.option(
         "--svr",
@@ -147,8 +161,13 @@ def main() -> None:
 @click.option(
     "--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="Port 0 picks a free one and prints it."
 )
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path),
+    help="Append every message to this file, for fedwire.",
+)
 @run_options
-def run(listen: str, **settings: Any) -> None:
+def run(listen: str, capture: Path | None, **settings: Any) -> None:
     """Serve one training run and end when it is over.
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
@@ -157,7 +176,7 @@ def run(listen: str, **settings: Any) -> None:
     command.require_address("--listen", listen)
     from fedserver.server import serve
 
-    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, run_dir, command.say))))
+    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, run_dir, capture, command.say))))
 
 
 @main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))
@@ -166,7 +185,7 @@ def run(listen: str, **settings: Any) -> None:
 def status(server: str, as_json: bool) -> None:
     """Say what a running server is doing."""
     command.require_address("--server", server)
-    from fedserver.status import ask
+    from fedserver.inquiry import ask
 
     reply = ask(server)
     if as_json:

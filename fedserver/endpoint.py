@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from common.dialogue import SERVICE
 from common.errors import (
     FedError,
     JoinError,
@@ -16,10 +17,7 @@ from common.errors import (
     WireError,
     WrongRunError,
 )
-from fedpvr.v1 import federation_pb2 as pb
 from fedserver.service import Service
-
-SERVICE = pb.DESCRIPTOR.services_by_name["Federation"].full_name
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,34 +32,29 @@ _CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
 
 
 def handler(service: Service) -> grpc.GenericRpcHandler:
-    """All calls of the service. PullRound yields encoded frames: a broadcast is encoded only once."""
+    """All calls of the service, on encoded messages: the service counts and decodes them itself."""
 
-    async def pull_round(request: pb.PullRoundRequest, context: Context) -> AsyncIterator[bytes]:
+    async def pull_round(request: bytes, context: Context) -> AsyncIterator[bytes]:
         try:
-            async for frame in service.pull_round(request):
+            async for frame in service.pull_round(request, context.peer()):
                 yield frame
         except (FedError, OSError) as error:
             await _abort(context, error)
 
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Join": grpc.unary_unary_rpc_method_handler(
-            _replying(service.join), pb.JoinRequest.FromString, pb.JoinReply.SerializeToString
-        ),
-        "PullRound": grpc.unary_stream_rpc_method_handler(pull_round, pb.PullRoundRequest.FromString, bytes),
-        "PushUpdate": grpc.stream_unary_rpc_method_handler(
-            _replying(service.push_update), pb.UpdateFrame.FromString, pb.PushUpdateReply.SerializeToString
-        ),
-        "Status": grpc.unary_unary_rpc_method_handler(
-            _replying(service.status), pb.StatusRequest.FromString, pb.StatusReply.SerializeToString
-        ),
+        "Join": grpc.unary_unary_rpc_method_handler(_replying(service.join)),
+        "PullRound": grpc.unary_stream_rpc_method_handler(pull_round),
+        "PushUpdate": grpc.stream_unary_rpc_method_handler(_replying(service.push_update)),
+        "UpdateProgress": grpc.unary_unary_rpc_method_handler(_replying(service.update_progress)),
+        "Status": grpc.unary_unary_rpc_method_handler(_replying(service.status)),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)
 
 
-def _replying(method: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+def _replying(method: Callable[[Any, str], Awaitable[bytes]]) -> Callable[[Any, Context], Awaitable[Any]]:
     async def handle(request: Any, context: Context) -> Any:
         try:
-            return await method(request)
+            return await method(request, context.peer())
         except (FedError, OSError) as error:
             await _abort(context, error)
 

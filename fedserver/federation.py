@@ -12,11 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from common.capture import CaptureWriter
+from common.coding import Coding
 from common.config import RunConfig
 from common.errors import Fault, JoinError, UnavailableError, UnknownClientError, WireError
 from common.names import require_name
 from common.schedule import step_size
-from common.tensors import Layout, TensorSpec, fingerprint
+from common.tensors import Flat, Layout, fingerprint
+from common.wire import Frame, Position
 from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData
 from fedserver.spool import Spool, Upload
@@ -53,6 +56,7 @@ class Answer:
     fingerprint: str = ""
     declined: str = ""
     validation_accuracy: float | None = None
+    update_id: str = ""
 
 
 @dataclass
@@ -60,8 +64,12 @@ class OpenRound:
     """A round that clients can pull and answer."""
 
     number: int
-    frames: list[tuple[TensorSpec, int, bytes]]
-    """The broadcast, encoded once: tensor, payload bytes and frame of every chunk."""
+    seen: Flat
+    """The broadcast as clients see it."""
+    frames: list[Frame]
+    """The broadcast, encoded once for all clients."""
+    derivable: bool
+    """Whether a client that was there in the round before can compute c."""
     answers: dict[int, asyncio.Future[Answer]]
 
 
@@ -77,12 +85,18 @@ class Result:
 class Federation:
     """The state of one run."""
 
-    def __init__(self, config: RunConfig, run_id: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        run_id: str,
+        say: Callable[[str], None],
+        capture: CaptureWriter | None = None,
+    ) -> None:
         self.config = config
         self.run_id = run_id
         self.say = say
         self.members = Members(config.num_clients)
-        self.traffic = Traffic()
+        self.traffic = Traffic(lambda name: name in self.members.by_name, capture)
         self.phase = Phase.PREPARING
         self.round: OpenRound | None = None
         self.last: Result | None = None
@@ -91,7 +105,10 @@ class Federation:
         """Names of the clients that know that the run is finished."""
         self.prepared: Prepared
         self.fingerprint: str
-        self.layout: Layout
+        self.down: Coding
+        """How x and c travel."""
+        self.up: Coding
+        """How an update travels."""
         self.ledger: Ledger
         self.spool: Spool
         self._gone: dict[int, Answer] = {}
@@ -99,25 +116,33 @@ class Federation:
         self._stopping = False
         self._changed = asyncio.Condition()
 
-    def set_up(self, prepared: Prepared, layout: Layout, ledger: Ledger, spool: Spool) -> None:
+    def set_up(self, prepared: Prepared, down: Coding, up: Coding, ledger: Ledger, spool: Spool) -> None:
         """Lets clients join, now that there is something to join."""
         self.prepared = prepared
         self.fingerprint = fingerprint(prepared.specs)
-        self.layout = layout
+        self.down = down
+        self.up = up
         self.ledger = ledger
         self.spool = spool
         self.phase = Phase.WAITING
         self.members.open(prepared.shards, prepared.class_names)
 
-    async def open(self, r: int, frames: list[tuple[TensorSpec, int, bytes]]) -> OpenRound:
+    @property
+    def layout(self) -> Layout:
+        """Of x, the buffers and c."""
+        return self.down.layout
+
+    async def open(self, r: int, seen: Flat, frames: list[Frame], derivable: bool) -> OpenRound:
         """Opens a round and wakes the clients that wait for one."""
         loop = asyncio.get_running_loop()
-        current = OpenRound(r, frames, {i: loop.create_future() for i in range(self.config.num_clients)})
+        answers = {i: loop.create_future() for i in range(self.config.num_clients)}
+        current = OpenRound(r, seen, frames, derivable, answers)
         for i, left in self._gone.items():
             current.answers[i].set_result(left)
         async with self._changed:
             self.phase = Phase.TRAINING
             self.round = current
+            self.traffic.open_round(r)
             self._changed.notify_all()
         return current
 
@@ -207,21 +232,32 @@ class Federation:
         if not math.isfinite(answer.loss):
             raise WireError(Fault.NOT_FINITE, f"the training loss is {answer.loss}; lower --eta-l?")
 
-    def begin(self) -> Upload:
-        """Room for an update that `verdict` let pass."""
-        return self.spool.begin()
+    def begin(self, answer: Answer, start: Position) -> Upload:
+        """Room for an update that `verdict` let pass, or what has come of it so far."""
+        return self.spool.upload(self.members.get(answer.name).index, answer.update_id, start)
 
-    def finish(self, answer: Answer, upload: Upload | None) -> Outcome:
+    def part(self, name: str, r: int, update_id: str) -> Upload | None:
+        """What has come so far of an update for the open round."""
+        member = self.members.get(name)
+        if self.round is None or self.round.number != r:
+            return None
+        return self.spool.part(member.index, update_id)
+
+    def drop(self, name: str) -> None:
+        """Forgets what has come of a client's update."""
+        self.spool.drop(self.members.get(name).index)
+
+    def finish(self, answer: Answer) -> Outcome:
         """Counts a complete update, or notes that there will be none."""
         verdict = self.verdict(answer)
         if verdict is not None:
             return verdict
         assert self.round is not None
         member = self.members.get(answer.name)
-        if upload is not None:
-            upload.keep(self.spool.path(answer.round, member.index))
-        else:
+        if answer.declined:
             self.say(f"round {answer.round}: {answer.name} has no update: {answer.declined}")
+        else:
+            self.spool.keep(member.index, answer.round)
         self.round.answers[member.index].set_result(answer)
         return Outcome.ACCEPTED
 

@@ -1,7 +1,8 @@
 """Every client's variate as last counted, one file each: c_i, or FedDyn's l_i.
 
 c moves by the differences between a client's new c_i and the one counted before; the server keeps the latter
-itself, so that a client which lost its own gets it back and c stays the mean of all c_i.
+itself, so that a client which lost its own gets it back and c stays the mean of all c_i. A new variate is
+written beside the old one when its update is folded and takes its place when the round closes.
 """
 
 from __future__ import annotations
@@ -37,30 +38,34 @@ class Ledger:
             return None
         return tensorfile.read(self._path(i, self.counted[i]), self.variates)
 
-    def count(self, i: int, r: int, down: Flat, up: Flat) -> None:
-        """Takes note that a client's update entered round r."""
+    def stage(self, i: int, r: int, seen: Flat, values: Flat) -> None:
+        """Writes the variate that client i has after its update for round r; `seen` is the broadcast."""
         if self.variates.specs:
-            new = self._sent(up) if self._layout.indices(Purpose.CONTROL) else self._computed(i, down, up)
+            sent = bool(self._layout.indices(Purpose.CONTROL))
+            new = self._sent(values) if sent else self._computed(i, seen, values)
             tensorfile.write(self._path(i, r), self.variates, new, Purpose.CLIENT_CONTROL)
             arrays = (self.variates.array(new, k) for k in range(len(self.variates.specs)))
             self.norms[i] = math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays))
-            if i in self.counted:
-                self._path(i, self.counted[i]).unlink(missing_ok=True)
+
+    def count(self, i: int, r: int) -> None:
+        """Takes note that a client's update entered round r."""
+        if self.variates.specs and i in self.counted:
+            self._path(i, self.counted[i]).unlink(missing_ok=True)
         self.counted[i] = r
 
-    def _sent(self, up: Flat) -> Flat:
-        """The variate that came with the update."""
+    def _sent(self, values: Flat) -> Flat:
+        """The c_i of an update."""
         new = self.variates.allocate()
         for to, at in enumerate(self._layout.indices(Purpose.CONTROL)):
-            self.variates.raw(new, to)[:] = self._layout.raw(up, at)
+            self.variates.raw(new, to)[:] = self._layout.raw(values, at)
         return new
 
-    def _computed(self, i: int, down: Flat, up: Flat) -> Flat:
+    def _computed(self, i: int, seen: Flat, values: Flat) -> Flat:
         """The variate that the client computes for itself, by the same operations in the same precision."""
         old, new = self.read(i), self.variates.allocate()
         for to, at in enumerate(self._layout.indices(Purpose.MODEL)):
             before = self.variates.array(new if old is None else old, to)
-            x, y = (self._layout.array(flat, at) for flat in (down, up))
+            x, y = (self._layout.array(flat, at) for flat in (seen, values))
             self.variates.array(new, to)[...] = self._algorithm.next_variate(
                 before, None, x, y, 0.0, self._pull
             )

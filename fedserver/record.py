@@ -3,6 +3,7 @@
 config.json           the resolved settings, run id, S_svr, clients
 rounds.jsonl          one object per closed round
 model.safetensors     x, by state-dict names
+traffic.json          the byte ledger of the whole run, what passed outside of rounds included
 conformal.json        prediction sets of the final x; written last
 control.safetensors   c, by the names of S_svr
 ledger/               c_i of every client as last counted
@@ -61,6 +62,10 @@ class RunDir:
         """Writes x and c."""
         tensorfile.write(self.path / "model.safetensors", layout, flat, Purpose.MODEL, Purpose.BUFFER)
         tensorfile.write(self.path / "control.safetensors", layout, flat, Purpose.CONTROL)
+
+    def write_traffic(self, traffic: dict[str, Any]) -> None:
+        """Writes traffic.json."""
+        write_json(self.path / "traffic.json", traffic)
 
     def write_conformal(self, sets: list[dict[str, float]]) -> None:
         """Writes conformal.json; it comes last, so a run that has it is whole."""

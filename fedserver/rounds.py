@@ -10,16 +10,20 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from common import seeds
+from common.aggregate import Aggregate, ServerState
 from common.algorithms import ALGORITHMS, svr_names
-from common.errors import RunError
+from common.coding import downward
+from common.errors import ConfigError, RunError
+from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
 from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
-from common.wire import chunk_frames
-from fedserver.aggregate import Aggregate, ServerState
-from fedserver.federation import Answer, Federation, Result
+from common.wire import Frame, chunk_frames
+from fedserver.federation import Answer, Federation, OpenRound, Result
 from fedserver.ledger import Ledger
 from fedserver.record import RunDir
 from fedserver.spool import Spool
@@ -34,9 +38,13 @@ class Rounds:
         self._config = federation.config
         self._run_dir = run_dir
         self._workbench = workbench
+        self._algorithm = ALGORITHMS[self._config.algorithm]
         self._server: ServerState | None = None
+        self._intake: Intake
         self._model_bytes = 0
         """Where x ends and c begins in a broadcast."""
+        self._shared = True
+        """Whether c follows from what x did in the round before; at first it is zero."""
 
     async def run(self) -> None:
         """Everything from preparation to the last evaluation."""
@@ -76,13 +84,20 @@ class Rounds:
             if spec.name in svr and spec.purpose is Purpose.MODEL
         ]
         layout = Layout([*prepared.specs, *control])
-        algorithm, pull = ALGORITHMS[self._config.algorithm], self._config.pull
-        ledger = Ledger(self._run_dir.path / "ledger", layout, algorithm, pull)
-        self._server = ServerState(layout, algorithm, pull) if algorithm.keeps_h else None
+        codecs, derived, pull = self._config.codecs, self._config.variates == "derived", self._config.pull
+        if derived and not computable(layout):
+            raise ConfigError(
+                "--variates derived needs float32 or float64 in S_svr, the model has others; "
+                "use --variates explicit"
+            )
+        self._intake = Intake(layout, self._algorithm, codecs.up, codecs.control, derived)
+        ledger = Ledger(self._run_dir.path / "ledger", layout, self._algorithm, pull)
+        self._server = ServerState(layout, self._algorithm, pull) if self._algorithm.keeps_h else None
         self._model_bytes = len(prepared.x0)
         flat = layout.allocate()
         flat[: self._model_bytes] = prepared.x0  # The model's tensors open the layout.
-        self._federation.set_up(prepared, layout, ledger, Spool(self._run_dir.path / "spool", layout))
+        spool = Spool(self._run_dir.path / "spool", self._intake.coding)
+        self._federation.set_up(prepared, downward(layout, codecs), self._intake.coding, ledger, spool)
         return flat
 
     def _write_config(self) -> None:
@@ -114,16 +129,17 @@ class Rounds:
     async def _train(self, r: int, flat: Flat) -> tuple[Flat, dict[str, Any]]:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
-        frames = await asyncio.to_thread(lambda: list(chunk_frames(self._federation.layout, flat)))
-        current = await self._federation.open(r, frames)
-        aggregate = Aggregate(self._federation.layout, flat)
+        seen, frames = await asyncio.to_thread(self._encode, r, flat)
+        derivable = self._shared and self._config.variates == "derived"
+        current = await self._federation.open(r, seen, frames, derivable)
+        aggregate = Aggregate(self._federation.layout, seen)
         counted: dict[int, Answer] = {}
         answers = []
         for i, coming in current.answers.items():
             answers.append(answer := await coming)
             if not answer.declined:
                 counted[i] = answer
-                await asyncio.to_thread(self._fold, aggregate, r, i, answer)
+                await asyncio.to_thread(self._fold, aggregate, current, i, answer)
         if not counted:
             reasons = " | ".join(sorted({answer.declined for answer in answers})[:3])
             raise RunError(f"round {r}: no client has an update to give: {reasons}")
@@ -132,17 +148,35 @@ class Rounds:
             "train_loss": sum(answer.loss for answer in counted.values()) / len(counted),
             "validation_accuracy": _mean(answer.validation_accuracy for answer in counted.values()),
             "eta_l": self._federation.eta_l(r),
-            "bytes": self._federation.traffic.since_last(),
+            **self._federation.traffic.close_round(),
             "seconds": {"round": time.monotonic() - started},
             "drift": await asyncio.to_thread(aggregate.drift_diversity),
             "layer_drift": await asyncio.to_thread(aggregate.drift_diversity, by_layer=True),
         }
         if self._config.cka and self._evaluates(r):
-            updates = [self._federation.spool.path(r, i) for i in counted]
+            updates = [await asyncio.to_thread(self._model_file, current, i) for i in counted]
             closing["cka"] = await self._workbench.cka(updates, self._config.cka)
-        new = await asyncio.to_thread(self._close, r, flat, aggregate, list(counted))
+        new = await asyncio.to_thread(self._close, current, flat, aggregate, counted)
         closing["norms"] = {"c": self._norm(new), "clients": dict(self._federation.ledger.norms)}
         return new, closing
+
+    def _encode(self, r: int, flat: Flat) -> tuple[Flat, list[Frame]]:
+        """x and c as clients will see them, and the frames that carry them."""
+        coding = self._federation.down
+        seen = flat if coding.plain else flat.copy()
+        raw = coding.send(seen, seeds.stream(self._config.seed, seeds.CODEC_DOWN, r), None, None)
+        return seen, list(chunk_frames(coding.wire, raw))
+
+    def _model_file(self, current: OpenRound, i: int) -> Path:
+        """A file that opens with the tensors of y_i."""
+        path = self._federation.spool.path(current.number, i)
+        if self._intake.coding.plain:
+            return path
+        decoded = path.with_suffix(".values")
+        self._intake.coding.receive(self._federation.spool.read(current.number, i), current.seen).tofile(
+            decoded
+        )
+        return decoded
 
     def _evaluates(self, r: int) -> bool:
         every = self._config.eval_every
@@ -154,20 +188,40 @@ class Rounds:
         arrays = (layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
         return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
 
-    def _fold(self, aggregate: Aggregate, r: int, i: int, answer: Answer) -> None:
+    def _fold(self, aggregate: Aggregate, current: OpenRound, i: int, answer: Answer) -> None:
+        ledger, r = self._federation.ledger, current.number
         weight = float(answer.examples) if self._config.weighting == "examples" else 1.0
-        c_i = self._federation.ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
-        aggregate.add(self._federation.spool.read(r, i), c_i, weight)
+        c_i = ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
+        raw = self._federation.spool.read(r, i)
+        values = self._intake.values(raw, current.seen, c_i, self._step_sum(answer))
+        aggregate.add(values, c_i, weight)
+        ledger.stage(i, r, current.seen, values)
 
-    def _close(self, r: int, flat: Flat, aggregate: Aggregate, counted: list[int]) -> Flat:
+    def _step_sum(self, answer: Answer) -> float:
+        """Sum of the step sizes that a client has taken."""
+        return answer.steps * self._federation.eta_l(answer.round)
+
+    def _close(
+        self, current: OpenRound, flat: Flat, aggregate: Aggregate, counted: dict[int, Answer]
+    ) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""
-        new = aggregate.result(self._config.eta_g, self._config.num_clients, self._server)
-        for index, spec in enumerate(self._federation.layout.specs):
-            if not all_finite(self._federation.layout.array(new, index), spec.dtype):
+        r, layout = current.number, self._federation.layout
+        new = aggregate.result(flat, self._config.eta_g, self._config.num_clients, self._server)
+        step_sum = shared_step_sum(
+            [self._step_sum(answer) for answer in counted.values()],
+            self._config.num_clients,
+            self._config.eta_g,
+            self._config.weighting,
+        )
+        self._shared = step_sum is not None and self._federation.down.plain and computable(layout)
+        if step_sum is not None and self._shared:
+            share_variate(layout, self._algorithm, reduced(layout, flat), new, step_sum)
+        for index, spec in enumerate(layout.specs):
+            if not all_finite(layout.array(new, index), spec.dtype):
                 raise RunError(f"round {r}: {spec.name} is not finite any more; lower --eta-l or --eta-g")
         for i in counted:
-            self._federation.ledger.count(i, r, flat, self._federation.spool.read(r, i))
-        self._run_dir.write_state(self._federation.layout, new)
+            self._federation.ledger.count(i, r)
+        self._run_dir.write_state(layout, new)
         self._federation.spool.drop_round(r)
         return new
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import signal
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from common.capture import CaptureWriter
 from common.config import RunConfig
+from common.dialogue import SERVICE
 from common.errors import ConfigError
-from fedserver.endpoint import SERVICE, handler
+from fedserver.endpoint import handler
 from fedserver.federation import Federation
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
@@ -43,22 +45,32 @@ _OPTIONS = [
 ]
 
 
-async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[str], None]) -> int:
+async def serve(
+    config: RunConfig, listen: str, run_path: Path, capture_path: Path | None, say: Callable[[str], None]
+) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
-    with RunDir(run_path) as run_dir:
+    with RunDir(run_path) as run_dir, ExitStack() as stack:
+        capture = CaptureWriter(capture_path, say) if capture_path is not None else None
+        if capture is not None:
+            stack.callback(capture.close)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         workbench = WorkerProcess()
         try:
-            federation = Federation(config, secrets.token_hex(6), say)
+            federation = Federation(config, secrets.token_hex(6), say, capture)
             server, port = await _create(federation, listen)
+            federation.traffic.watch(port)
             await server.start()
             host = listen.rpartition(":")[0]
             say(f"listening on {host}:{port}")
             what = f"{config.algorithm}, {config.model} on {config.dataset}"
             say(f"run {federation.run_id}: {what}, results in {run_path}")
             rounds = Rounds(federation, run_dir, workbench)
-            number = await _run_until(stopped, rounds, federation, server)
+            try:
+                number = await _run_until(stopped, rounds, federation)
+            finally:
+                await server.stop(grace=1.0)
+                run_dir.write_traffic(federation.traffic.whole())
         finally:
             workbench.close()
     if number:
@@ -68,9 +80,7 @@ async def serve(config: RunConfig, listen: str, run_path: Path, say: Callable[[s
     return number
 
 
-async def _run_until(
-    stopped: asyncio.Future[int], rounds: Rounds, federation: Federation, server: grpc.aio.Server
-) -> int:
+async def _run_until(stopped: asyncio.Future[int], rounds: Rounds, federation: Federation) -> int:
     """Runs the federation to its end (0) or to a signal (its number); raises what ended it early."""
     running: asyncio.Future[None] = asyncio.create_task(rounds.run())
     try:
@@ -85,7 +95,6 @@ async def _run_until(
         await federation.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        await server.stop(grace=1.0)
 
 
 def _signal_future() -> asyncio.Future[int]:

@@ -1,4 +1,4 @@
-"""The calls of federation.proto: protobuf messages to `Federation` and back, with every byte counted.
+"""The calls of federation.proto: encoded messages to `Federation` and back, with every byte counted.
 
 Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it directly.
 """
@@ -6,19 +6,36 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import TypeVar
 
-from common.errors import Fault, WireError, WrongRunError
-from common.tensors import TensorSpec
-from common.wire import PROTOCOL_VERSION, chunk_frames, manifest, read_manifest, require_same
+from google.protobuf.message import DecodeError, Message
+
+from common.coding import Coding, without_control
+from common.errors import UnavailableError, WireError, WrongRunError
+from common.manifest import manifest, read_manifest, require_same
+from common.tensors import Purpose
+from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, read_chunk
 from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1 import tensor_pb2
 from fedserver.federation import Answer, Federation, OpenRound, Outcome
 from fedserver.members import Member, OwnData
+from fedserver.status import reply as status_reply
+from fedserver.traffic import Call
 
-MAX_UPLOADS = 4
+MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 IDLE_S = 60.0
-"""An upload without a new frame for this long is given up."""
+"""An upload of which not a single byte has come for this long is given up."""
+
+M = TypeVar("M", bound=Message)
+
+
+def _parsed(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
 
 
 def _printable(text: str) -> str:
@@ -34,9 +51,13 @@ class Service:
         self._traffic = federation.traffic
         self._uploads = asyncio.Semaphore(MAX_UPLOADS)
 
-    async def join(self, request: pb.JoinRequest) -> pb.JoinReply:
+    async def join(self, data: bytes, peer: str) -> bytes:
         """Gives a seat."""
-        self._traffic.add("up", request.ByteSize())
+        with self._traffic.call("Join", peer) as call:
+            reply = await self._seat(_parsed(pb.JoinRequest, call.received(data)))
+            return call.sent(reply.SerializeToString())
+
+    async def _seat(self, request: pb.JoinRequest) -> pb.JoinReply:
         if request.protocol_version != PROTOCOL_VERSION:
             raise WrongRunError(
                 f"this server speaks protocol version {PROTOCOL_VERSION}, "
@@ -48,7 +69,7 @@ class Service:
             request.client, OwnData(own.examples, tuple(own.class_names)) if own else None
         )
         model = federation.prepared.model
-        reply = pb.JoinReply(
+        return pb.JoinReply(
             run_id=federation.run_id,
             index=member.index,
             num_clients=federation.config.num_clients,
@@ -65,52 +86,65 @@ class Service:
             if member.shard is None
             else pb.Shard(dataset=federation.config.dataset, indices=member.shard),
         )
-        self._traffic.add("down", reply.ByteSize())
-        return reply
 
-    async def pull_round(self, request: pb.PullRoundRequest) -> AsyncIterator[bytes]:
+    async def pull_round(self, data: bytes, peer: str) -> AsyncIterator[bytes]:
         """Encoded `RoundFrame`s of the next round."""
-        federation = self._federation
-        federation.require_run(request.run_id)
-        member = federation.members.get(request.client)
-        current = await federation.next_round(request.after_round, member)
-        # Counted only now, so that a request belongs to the round it asked for.
-        self._traffic.add("up", request.ByteSize())
-        if current is None:
-            last = federation.last
-            finished = pb.Finished(
-                round=last.round if last else 0,
-                accuracy=last.accuracy if last else 0.0,
-                reason=federation.end_reason,
-            )
-            # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
-            federation.told.add(member.name)
-            yield self._control_frame(pb.RoundFrame(finished=finished))
-            return
-        header, lost = await asyncio.to_thread(self._header, current, member, request.held_rounds)
-        yield self._control_frame(pb.RoundFrame(header=header))
-        for spec, payload, frame in [*current.frames, *lost]:
-            self._traffic.add("down", len(frame), spec.purpose, payload)
-            yield frame
+        with self._traffic.call("PullRound", peer) as call:
+            request = _parsed(pb.PullRoundRequest, call.received(data))
+            federation = self._federation
+            federation.require_run(request.run_id)
+            member = federation.members.get(request.client)
+            current = await federation.next_round(request.after_round, member)
+            if current is None:
+                # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
+                federation.told.add(member.name)
+                yield call.sent(pb.RoundFrame(finished=self._finished()).SerializeToString())
+                return
+            header, frames = await asyncio.to_thread(self._broadcast, current, member, request)
+            yield call.sent(pb.RoundFrame(header=header).SerializeToString())
+            for frame in frames:
+                yield call.sent(frame.data)
 
-    def _control_frame(self, frame: pb.RoundFrame) -> bytes:
-        encoded = frame.SerializeToString()
-        self._traffic.add("down", len(encoded))
-        return encoded
+    def _finished(self) -> pb.Finished:
+        last = self._federation.last
+        return pb.Finished(
+            round=last.round if last else 0,
+            accuracy=last.accuracy if last else 0.0,
+            reason=self._federation.end_reason,
+        )
+
+    def _broadcast(
+        self, current: OpenRound, member: Member, request: pb.PullRoundRequest
+    ) -> tuple[pb.RoundHeader, list[Frame]]:
+        """The header for one client and the frames it needs."""
+        federation = self._federation
+        coding, frames = federation.down, current.frames
+        # Round 1 comes after round 0, and c is zero then.
+        if current.derivable and request.after_round == current.number - 1:
+            coding = without_control(coding)
+            control = coding.layout.indices(Purpose.CONTROL)
+            frames = [frame for frame in frames if frame.position[0] not in control]
+        tensors = manifest(coding)
+        counted = federation.ledger.counted.get(member.index, 0)
+        held = set(request.held_rounds) or {request.after_round}
+        c_i = federation.ledger.read(member.index) if counted not in {0} | held else None
+        if c_i is not None:
+            # What its client no longer holds.
+            variates = federation.ledger.variates
+            frames = [*frames, *chunk_frames(variates, c_i, first_index=len(tensors))]
+            tensors += manifest(Coding(variates))
+        header = self._header(current, counted, tensors)
+        start = (request.resume.position.tensor, request.resume.position.offset)
+        if request.resume.round == current.number and any(frame.position == start for frame in frames):
+            header.resumed_at.CopyFrom(request.resume.position)
+            frames = [frame for frame in frames if frame.position >= start]
+        return header, frames
 
     def _header(
-        self, current: OpenRound, member: Member, held_rounds: Sequence[int]
-    ) -> tuple[pb.RoundHeader, list[tuple[TensorSpec, int, bytes]]]:
-        """The header for one client and, if it does not hold the c_i that counts, the chunks of that."""
-        federation = self._federation
-        config = federation.config
-        counted = federation.ledger.counted.get(member.index, 0)
-        tensors = manifest(federation.layout)
-        lost: list[tuple[TensorSpec, int, bytes]] = []
-        c_i = federation.ledger.read(member.index) if counted not in (0, *held_rounds) else None
-        if c_i is not None:
-            lost = list(chunk_frames(federation.ledger.variates, c_i, first_index=len(tensors)))
-            tensors += manifest(federation.ledger.variates)
+        self, current: OpenRound, counted: int, tensors: list[tensor_pb2.TensorSpec]
+    ) -> pb.RoundHeader:
+        federation, config = self._federation, self._federation.config
+        codecs = config.codecs
         header = pb.RoundHeader(
             round=current.number,
             rounds=config.rounds,
@@ -123,120 +157,119 @@ class Service:
             algorithm=config.algorithm,
             pull=config.pull,
             validation=config.validation,
+            update_codec="" if codecs.up == "fp32" else codecs.up,
+            control_codec="" if codecs.control == "fp32" else codecs.control,
+            derived=config.variates == "derived",
+            num_clients=config.num_clients,
+            eta_g=config.eta_g,
+            weighting=config.weighting,
         )
         if config.local_steps is not None:
             header.local_steps = config.local_steps
         else:
             header.local_epochs = config.local_epochs or 1
-        return header, lost
+        return header
 
-    async def push_update(self, frames: AsyncIterable[pb.UpdateFrame]) -> pb.PushUpdateReply:
+    async def push_update(self, frames: AsyncIterable[bytes], peer: str) -> bytes:
         """Takes in an update, or says what is wrong with it."""
-        try:
-            reply = await self._take_in(aiter(frames))
-        except WireError as error:
-            reply = pb.PushUpdateReply(
-                outcome=pb.PushUpdateReply.REJECTED,
-                fault=pb.PushUpdateReply.Fault.Value(error.fault),
-                tensor=error.tensor,
-                message=str(error),
-            )
-        self._traffic.add("down", reply.ByteSize())
-        return reply
+        with self._traffic.call("PushUpdate", peer) as call:
+            try:
+                reply = await self._take_in(aiter(frames), call)
+            except WireError as error:
+                reply = pb.PushUpdateReply(
+                    outcome=pb.PushUpdateReply.REJECTED,
+                    fault=pb.PushUpdateReply.Fault.Value(error.fault),
+                    tensor=error.tensor,
+                    message=str(error),
+                )
+            return call.sent(reply.SerializeToString())
 
-    async def _take_in(self, frames: AsyncIterator[pb.UpdateFrame]) -> pb.PushUpdateReply:
-        first = await self._next_frame(frames)
-        if first is None or first.WhichOneof("frame") != "header":
+    async def _take_in(self, frames: AsyncIterator[bytes], call: Call) -> pb.PushUpdateReply:
+        first = await self._next_frame(frames, call)
+        parsed = _parsed(pb.UpdateFrame, first) if first is not None else pb.UpdateFrame()
+        if parsed.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
-        self._traffic.add("up", first.ByteSize())
-        federation = self._federation
-        header = first.header
+        federation, header = self._federation, parsed.header
         federation.require_run(header.run_id)
-        answer = Answer(
-            name=header.client,
-            round=header.round,
-            steps=header.steps,
-            examples=header.examples,
-            loss=header.loss,
-            fingerprint=header.fingerprint,
-            declined=_printable(header.declined),
-            validation_accuracy=header.validation_accuracy
-            if header.HasField("validation_accuracy")
-            else None,
-        )
+        answer = _answer(header)
         if header.leaving:
             federation.leave(answer.name, answer.declined or "no reason given")
             return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
         outcome = federation.verdict(answer)
         if outcome is None and answer.declined:
-            outcome = federation.finish(answer, None)
+            outcome = federation.finish(answer)
         if outcome is None:
-            require_same(read_manifest(header.tensors), federation.layout)
+            require_same(read_manifest(header.tensors), federation.up)
+            start = (header.resume_from.tensor, header.resume_from.offset)
             async with self._uploads:
-                outcome = await self._receive(frames, answer)
+                outcome = await self._receive(frames, call, answer, start)
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.Outcome.Value(outcome.name))
 
-    async def _receive(self, frames: AsyncIterator[pb.UpdateFrame], answer: Answer) -> Outcome:
-        upload = self._federation.begin()
+    async def _receive(
+        self, frames: AsyncIterator[bytes], call: Call, answer: Answer, start: Position
+    ) -> Outcome:
+        """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
+        federation = self._federation
+        current = federation.round
+        assert current is not None
         try:
-            while (frame := await self._next_frame(frames)) is not None:
-                if frame.WhichOneof("frame") != "chunk":
+            upload = federation.begin(answer, start)
+            stream = await upload.begin()
+            while (frame := await self._next_frame(frames, call)) is not None:
+                chunk = read_chunk(frame)
+                if chunk is None:
                     raise WireError.malformed("after the header only chunks may follow")
-                spec, payload = await asyncio.to_thread(upload.receiver.add, frame.chunk)
-                self._traffic.add("up", frame.ByteSize(), spec.purpose, payload)
-            await asyncio.to_thread(upload.check_complete)
-            return self._federation.finish(answer, upload)
-        finally:
-            upload.discard()
+                await upload.add(stream, chunk)
+            await asyncio.to_thread(upload.check_complete, current.seen)
+        except WireError:
+            federation.drop(answer.name)
+            raise
+        return federation.finish(answer)
 
-    async def _next_frame(self, frames: AsyncIterator[pb.UpdateFrame]) -> pb.UpdateFrame | None:
-        """A stream without progress must not hold its place for ever."""
+    async def _next_frame(self, frames: AsyncIterator[bytes], call: Call) -> bytes | None:
+        """A stream without progress must not hold its place for ever; a slow one may take all its time."""
+        coming = asyncio.ensure_future(anext(frames, None))
+        bytes_before = None
         try:
-            async with asyncio.timeout(IDLE_S):
-                return await anext(frames, None)
-        except TimeoutError:
-            raise WireError(Fault.TOO_FEW_BYTES, f"nothing came for {IDLE_S:.0f} s; push again") from None
+            while not (await asyncio.wait({coming}, timeout=IDLE_S))[0]:
+                bytes_now = self._traffic.progress(call)
+                if bytes_now is None or bytes_now == bytes_before:
+                    raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update")
+                bytes_before = bytes_now
+        finally:
+            coming.cancel()
+        frame = coming.result()
+        return None if frame is None else call.received(frame)
 
-    async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
+    async def update_progress(self, data: bytes, peer: str) -> bytes:
+        """How much of an update is here already."""
+        with self._traffic.call("UpdateProgress", peer) as call:
+            request = _parsed(pb.UpdateProgressRequest, call.received(data))
+            self._federation.require_run(request.run_id)
+            part = self._federation.part(request.client, request.round, request.update_id)
+            if part is not None:
+                await part.begin()
+            tensor, offset = part.position if part is not None else START
+            received = tensor_pb2.Position(tensor=tensor, offset=offset)
+            return call.sent(pb.UpdateProgressReply(received=received).SerializeToString())
+
+    async def status(self, data: bytes, peer: str) -> bytes:
         """What the run is doing."""
-        self._traffic.add("up", request.ByteSize())
-        federation = self._federation
-        config = federation.config
-        reply = pb.StatusReply(
-            run_id=federation.run_id,
-            algorithm=config.algorithm,
-            model=config.model,
-            dataset=config.dataset,
-            phase=pb.StatusReply.Phase.Value(federation.phase.name),
-            round=federation.round.number if federation.round else 0,
-            rounds=config.rounds,
-            num_clients=config.num_clients,
-            clients=self._client_status(),
-            bytes=[
-                pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
-                for direction, counts in self._traffic.total().items()
-                for purpose, count in counts.items()
-            ],
-        )
-        if federation.last is not None:
-            last = federation.last
-            reply.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=last.loss))
-        self._traffic.add("down", reply.ByteSize())
-        return reply
+        with self._traffic.call("Status", peer) as call:
+            _parsed(pb.StatusRequest, call.received(data))
+            return call.sent(status_reply(self._federation).SerializeToString())
 
-    def _client_status(self) -> list[pb.ClientStatus]:
-        federation = self._federation
-        waiting = [pb.ClientStatus(name=name, state="waiting") for name in federation.members.waiting]
-        members = sorted(federation.members.by_name.values(), key=lambda member: member.index)
-        return waiting + [
-            pb.ClientStatus(
-                name=member.name,
-                index=member.index,
-                examples=member.examples,
-                counted_round=federation.ledger.counted.get(member.index, 0),
-                state="answered"
-                if federation.round is None or federation.round.answers[member.index].done()
-                else "training",
-            )
-            for member in members
-        ]
+
+def _answer(header: pb.UpdateHeader) -> Answer:
+    known = header.HasField("validation_accuracy")
+    return Answer(
+        name=header.client,
+        round=header.round,
+        steps=header.steps,
+        examples=header.examples,
+        loss=header.loss,
+        fingerprint=header.fingerprint,
+        declined=_printable(header.declined),
+        validation_accuracy=header.validation_accuracy if known else None,
+        update_id=header.update_id,
+    )

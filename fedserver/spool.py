@@ -1,13 +1,14 @@
 """Updates on disk between their arrival and the end of their round.
 
 An upload is written into a file of its own as it comes and counts only once it is whole and checked, so a
-broken or rejected one leaves nothing behind. Keeping updates in files rather than in memory bounds the
-server's memory whatever the number of clients, and lets them be folded in the order of client indices
-whatever the order of arrival.
+rejected one leaves nothing behind; one whose stream broke waits for the client to go on with it. Keeping
+updates in files rather than in memory bounds the server's memory whatever the number of clients, and lets
+them be folded in the order of client indices whatever the order of arrival.
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -15,32 +16,57 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import Fault, WireError
-from common.tensors import Flat, Layout, all_finite
-from common.wire import Receiver
-from fedserver.aggregate import BLOCK
+from common.coding import Coding
+from common.errors import Fault, SupersededError, WireError
+from common.tensors import Flat
+from common.wire import START, Chunk, Position, Receiver
 
 
 class Upload:
-    """One update on its way in."""
+    """One update on its way in, over one stream or, if that breaks, several."""
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, coding: Coding, update_id: str) -> None:
+        self.update_id = update_id
         self._path = path
-        self._layout = layout
+        self._coding = coding
+        self._lock = asyncio.Lock()
+        self._stream = 0
+        size = max(coding.wire.num_bytes, 1)
         with path.open("wb") as file:
             # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
-            os.posix_fallocate(file.fileno(), 0, layout.num_bytes)
-        self._flat: Flat = np.memmap(path, np.uint8, "r+")
-        self.receiver = Receiver(layout, self._flat)
+            os.posix_fallocate(file.fileno(), 0, size)
+        mapped: Flat = np.memmap(path, np.uint8, "r+")
+        self._flat = mapped[: coding.wire.num_bytes]
+        self._receiver = Receiver(coding.wire, self._flat)
 
-    def check_complete(self) -> None:
-        """Raises unless every byte has come and every number is finite."""
-        self.receiver.finish()
-        for index, spec in enumerate(self._layout.specs):
-            values = self._layout.array(self._flat, index).reshape(-1)
-            for start in range(0, len(values), BLOCK):
-                if not all_finite(values[start : start + BLOCK], spec.dtype):
-                    raise WireError(Fault.NOT_FINITE, "holds NaN or infinity; lower --eta-l?", spec.name)
+    async def begin(self) -> int:
+        """Starts a stream; an earlier one that is still alive ends at its next chunk."""
+        async with self._lock:
+            self._stream += 1
+            return self._stream
+
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return self._receiver.position
+
+    async def add(self, stream: int, chunk: Chunk) -> None:
+        """Takes in one chunk of a stream."""
+        async with self._lock:
+            if stream != self._stream:
+                raise SupersededError("another stream goes on with this update")
+            writing = asyncio.ensure_future(asyncio.to_thread(self._receiver.add, chunk))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # The client is gone, but the thread is not: what it writes must be counted or not at all.
+                await asyncio.gather(writing, return_exceptions=True)
+                raise
+
+    def check_complete(self, seen: Flat) -> None:
+        """Raises unless every byte has come and every number is finite; `seen` is the round's broadcast."""
+        self._receiver.finish()
+        self._coding.check(self._flat, seen)
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
@@ -55,15 +81,43 @@ class Upload:
 class Spool:
     """The folder of updates of a run."""
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, coding: Coding) -> None:
         self._folder = folder
-        self._layout = layout
+        self._coding = coding
         self._numbers = itertools.count()
+        self._parts: dict[int, Upload] = {}
+        """Uploads that are not whole yet, by client index."""
         folder.mkdir()
 
-    def begin(self) -> Upload:
-        """Room for an update whose manifest has been checked."""
-        return Upload(self._folder / f"upload-{next(self._numbers)}.part", self._layout)
+    def part(self, i: int, update_id: str) -> Upload | None:
+        """What has come so far of this update of client i."""
+        part = self._parts.get(i)
+        return part if part is not None and part.update_id == update_id else None
+
+    def upload(self, i: int, update_id: str, start: Position) -> Upload:
+        """Room for an update whose manifest has been checked, or what has come of it so far."""
+        part = self.part(i, update_id)
+        if start != START:
+            if part is None or part.position != start:
+                at = part.position if part is not None else START
+                raise WireError(
+                    Fault.WRONG_OFFSET, f"goes on at {start}, but expected {at}; ask UpdateProgress"
+                )
+            return part
+        self.drop(i)
+        path = self._folder / f"upload-{next(self._numbers)}.part"
+        self._parts[i] = Upload(path, self._coding, update_id)
+        return self._parts[i]
+
+    def keep(self, i: int, r: int) -> None:
+        """Counts the upload of client i as whole."""
+        self._parts.pop(i).keep(self.path(r, i))
+
+    def drop(self, i: int) -> None:
+        """Forgets the upload of client i."""
+        part = self._parts.pop(i, None)
+        if part is not None:
+            part.discard()
 
     def path(self, r: int, i: int) -> Path:
         """Where the update of client i for round r is kept."""
@@ -72,8 +126,10 @@ class Spool:
     def read(self, r: int, i: int) -> Flat:
         """A kept update, mapped rather than loaded."""
         mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
-        return mapped
+        return mapped[: self._coding.wire.num_bytes]
 
     def drop_round(self, r: int) -> None:
-        """Removes all updates of a round."""
+        """Removes all updates of a round, and what is left of broken uploads."""
+        for i in list(self._parts):
+            self.drop(i)
         shutil.rmtree(self._folder / f"round-{r:06d}", ignore_errors=True)

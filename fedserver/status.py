@@ -1,48 +1,54 @@
-"""Asks a running server what it is doing."""
+"""What a run is doing, as the message that tells it."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import grpc
-
-from common.errors import UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
+from fedserver.federation import Federation
 
 
-def ask(server: str, timeout_s: float = 5.0) -> dict[str, Any]:
-    """The status of a server as plain values."""
-    with grpc.insecure_channel(server) as channel:
-        try:
-            reply = FederationStub(channel).Status(pb.StatusRequest(), timeout=timeout_s)
-        except grpc.RpcError as error:
-            raise UnavailableError(
-                f"no server answers at {server}; start one with: fedserver run --listen {server}"
-            ) from error
-    counts: dict[str, dict[str, int]] = {}
-    for count in reply.bytes:
-        counts.setdefault(count.direction, {})[count.purpose] = count.bytes
-    last = reply.last if reply.HasField("last") else None
-    return {
-        "run_id": reply.run_id,
-        "algorithm": reply.algorithm,
-        "model": reply.model,
-        "dataset": reply.dataset,
-        "phase": pb.StatusReply.Phase.Name(reply.phase).lower(),
-        "round": reply.round,
-        "rounds": reply.rounds,
-        "num_clients": reply.num_clients,
-        "clients": [
-            {
-                "name": client.name,
-                "index": client.index,
-                "examples": client.examples,
-                "counted_round": client.counted_round,
-                "state": client.state,
-            }
-            for client in reply.clients
+def reply(federation: Federation) -> pb.StatusReply:
+    """The status of a run."""
+    config = federation.config
+    status = pb.StatusReply(
+        run_id=federation.run_id,
+        algorithm=config.algorithm,
+        model=config.model,
+        dataset=config.dataset,
+        phase=pb.StatusReply.Phase.Value(federation.phase.name),
+        round=federation.round.number if federation.round else 0,
+        rounds=config.rounds,
+        num_clients=config.num_clients,
+        clients=_clients(federation),
+        bytes=[
+            pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
+            for direction, counts in federation.traffic.by_purpose().items()
+            for purpose, count in counts.items()
         ],
-        "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
-        "bytes": counts,
-    }
+        traffic=[
+            pb.ClientTraffic(
+                client=client, direction=direction, payload=payload, encoded=encoded, socket=socket
+            )
+            for (client, direction), (payload, encoded, socket) in federation.traffic.by_client().items()
+        ],
+    )
+    if federation.last is not None:
+        last = federation.last
+        status.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=last.loss))
+    return status
+
+
+def _clients(federation: Federation) -> list[pb.ClientStatus]:
+    waiting = [pb.ClientStatus(name=name, state="waiting") for name in federation.members.waiting]
+    members = sorted(federation.members.by_name.values(), key=lambda member: member.index)
+    return waiting + [
+        pb.ClientStatus(
+            name=member.name,
+            index=member.index,
+            examples=member.examples,
+            counted_round=federation.ledger.counted.get(member.index, 0),
+            state="answered"
+            if federation.round is None or federation.round.answers[member.index].done()
+            else "training",
+        )
+        for member in members
+    ]

@@ -1,46 +1,225 @@
-"""Bytes by direction and purpose, as they pass the gRPC boundary of the server."""
+"""The byte ledger: every message of every call, by round, client, direction, purpose and tensor.
+
+Of each message the payload (bytes of a tensor) and the encoded size (the protobuf message with the payload
+in it) are counted; beside that the kernel's count of bytes on each client's connections. A message belongs to
+the round it is about while that round is open, and to none before and after.
+"""
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
-from common.tensors import Purpose
+from common.capture import CaptureWriter
+from common.dialogue import DIRECTIONS, PURPOSES, Dialogue, Entry
+from fedserver.sockets import Address, Connections, address
 
-DIRECTIONS = ("down", "up")
-PURPOSES = ("model", "buffer", "control", "other")
-_OF_TENSOR = {
-    Purpose.MODEL: "model",
-    Purpose.BUFFER: "buffer",
-    Purpose.CONTROL: "control",
-    Purpose.CLIENT_CONTROL: "control",
-}
+SAMPLE_S = 0.25
+"""Connections are asked for their bytes at the end of a call, but not more often than this."""
+
+Key = tuple[str, str, str, str]
+"""Client, direction, purpose, and tensor or, for `other`, what the message was."""
+
+
+class Counts:
+    """Payload and encoded bytes by key."""
+
+    def __init__(self) -> None:
+        self.payload: Counter[Key] = Counter()
+        self.encoded: Counter[Key] = Counter()
+
+    def add(self, key: Key, payload: int, encoded: int) -> None:
+        """Counts one message."""
+        self.payload[key] += payload
+        self.encoded[key] += encoded
+
+    def update(self, other: Counts) -> None:
+        """Counts all that another has counted."""
+        self.payload.update(other.payload)
+        self.encoded.update(other.encoded)
+
+    def by_purpose(self) -> dict[str, dict[str, int]]:
+        """Payload by direction and purpose; what envelopes and other messages take is `other`."""
+        table = {d: dict.fromkeys(PURPOSES, 0) for d in DIRECTIONS}
+        for (_, direction, _, _), encoded in self.encoded.items():
+            table[direction]["other"] += encoded
+        for (_, direction, purpose, _), payload in self.payload.items():
+            table[direction][purpose] += payload
+            table[direction]["other"] -= payload
+        return table
+
+    def detailed(self) -> dict[str, Any]:
+        """[payload, encoded] by client, direction, purpose and tensor."""
+        table: dict[str, Any] = {}
+        for key, encoded in self.encoded.items():
+            client, direction, purpose, tensor = key
+            places = table.setdefault(client, {}).setdefault(direction, {}).setdefault(purpose, {})
+            places[tensor] = [self.payload[key], encoded]
+        return table
+
+    def by_client(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Payload and encoded bytes by client and direction."""
+        payload: Counter[tuple[str, str]] = Counter()
+        encoded: Counter[tuple[str, str]] = Counter()
+        for key, count in self.encoded.items():
+            encoded[key[:2]] += count
+            payload[key[:2]] += self.payload[key]
+        return {key: (payload[key], encoded[key]) for key in sorted(encoded)}
 
 
 class Traffic:
-    """Counts tensor payload under its purpose and everything around it as `other`."""
+    """Counts and, if asked to, captures the messages of a run."""
 
-    def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._closed: Counter[tuple[str, str]] = Counter()
+    def __init__(self, is_member: Callable[[str], bool], capture: CaptureWriter | None = None) -> None:
+        self._is_member = is_member
+        self._capture = capture
+        self._numbers = itertools.count()
+        self._round = 0
+        self._open = Counts()
+        self._rest = Counts()
+        """Of closed rounds, and of none."""
+        self._outside = Counts()
+        self._connections: Connections | None = None
+        self._socket_closed: Counter[tuple[str, str]] = Counter()
 
-    def add(
-        self, direction: str, message_bytes: int, purpose: Purpose | None = None, payload: int = 0
-    ) -> None:
-        """One protobuf message, of which `payload` bytes are a tensor's."""
-        if purpose is not None:
-            self._counts[direction, _OF_TENSOR[purpose]] += payload
-        self._counts[direction, "other"] += message_bytes - payload
+    def watch(self, port: int) -> None:
+        """Lets the connections to this port be counted too, where the kernel can tell."""
+        self._connections = Connections(port) if Connections.can_tell() else None
 
-    def total(self) -> dict[str, dict[str, int]]:
+    def call(self, rpc: str, peer: str) -> Call:
+        """A call whose messages are to be counted."""
+        return Call(self, rpc, next(self._numbers), address(peer))
+
+    def open_round(self, r: int) -> None:
+        """From now on messages about round r are counted in it."""
+        self._round = r
+
+    def close_round(self) -> dict[str, Any]:
+        """What the round that closes has cost, for its record."""
+        closed, self._open, self._round = self._open, Counts(), 0
+        self._rest.update(closed)
+        return {
+            "bytes": closed.by_purpose(),
+            "socket": self._socket_bytes_of_round(),
+            "traffic": closed.detailed(),
+        }
+
+    def _socket_bytes_of_round(self) -> dict[str, dict[str, int]] | None:
+        if self._connections is None:
+            return None
+        self._connections.sample()
+        since = self._connections.total - self._socket_closed
+        self._socket_closed = self._connections.total.copy()
+        return _socket_table(since)
+
+    def whole(self) -> dict[str, Any]:
+        """Everything since the server started, inside and outside of rounds."""
+        if self._connections is not None:
+            self._connections.sample()
+            self._connections.count_strangers()
+        total = self._total()
+        return {
+            "bytes": total.by_purpose(),
+            "outside": self._outside.by_purpose(),
+            "socket": None if self._connections is None else _socket_table(self._connections.total),
+            "traffic": total.detailed(),
+        }
+
+    def by_purpose(self) -> dict[str, dict[str, int]]:
         """All bytes since the server started."""
-        return _table(self._counts)
+        return self._total().by_purpose()
 
-    def since_last(self) -> dict[str, dict[str, int]]:
-        """Bytes since this was last asked: those of the round that closes."""
-        counts = self._counts - self._closed
-        self._closed = self._counts.copy()
-        return _table(counts)
+    def by_client(self) -> dict[tuple[str, str], tuple[int, int, int | None]]:
+        """Payload, encoded and socket bytes since the server started, by client and direction."""
+        if self._connections is not None:
+            self._connections.sample(at_most_every=SAMPLE_S)
+        return {
+            key: (*counts, None if self._connections is None else self._connections.total[key])
+            for key, counts in self._total().by_client().items()
+        }
+
+    def _total(self) -> Counts:
+        total = Counts()
+        total.update(self._rest)
+        total.update(self._open)
+        return total
+
+    def count(self, call: Call, r: int, up: bool, entry: Entry, data: bytes, time_ns: int) -> None:
+        """Counts one message of a call, and captures it."""
+        client = call.client if self._is_member(call.client) else ""
+        if client and call.peer is not None and self._connections is not None:
+            self._connections.belongs_to(call.peer, client)
+        r = r if r == self._round else 0
+        key = (client, DIRECTIONS[up], entry.purpose, entry.tensor or f"{call.rpc} {entry.kind}")
+        (self._open if r else self._rest).add(key, entry.payload, len(data))
+        if not r:
+            self._outside.add(key, entry.payload, len(data))
+        if self._capture is not None:
+            self._capture.write(call.rpc, call.number, data, up=up, client=client, round=r, time_ns=time_ns)
+
+    def progress(self, call: Call) -> int | None:
+        """Bytes that have come on the connection of a call; None where that cannot be told."""
+        if self._connections is None or call.peer is None:
+            return None
+        return self._connections.received(call.peer)
+
+    def sample(self) -> None:
+        """Asks for the bytes on the connections, if that has not just been done."""
+        if self._connections is not None:
+            self._connections.sample(at_most_every=SAMPLE_S)
 
 
-def _table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    return {d: {p: counts[d, p] for p in PURPOSES} for d in DIRECTIONS}
+def _socket_table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    return {client: {d: counts[client, d] for d in DIRECTIONS} for client in sorted({c for c, _ in counts})}
+
+
+class Call:
+    """One call on its way: hand it every message that passes."""
+
+    def __init__(self, traffic: Traffic, rpc: str, number: int, peer: Address | None) -> None:
+        self._traffic = traffic
+        self._dialogue = Dialogue(rpc)
+        self._held: list[tuple[Entry, bytes, int]] = []
+        """Requests whose round only the answer will tell."""
+        self.rpc = rpc
+        self.number = number
+        self.peer = peer
+
+    @property
+    def client(self) -> str:
+        """Who calls, as far as it is known."""
+        return self._dialogue.client
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+        self._traffic.sample()
+
+    def received(self, data: bytes) -> bytes:
+        """Notes a message from the client, and gives it back."""
+        entry = self._dialogue.note(True, data)
+        if self._dialogue.awaits_reply:
+            self._held.append((entry, data, time.time_ns()))
+        else:
+            self._traffic.count(self, self._dialogue.round, True, entry, data, time.time_ns())
+        return data
+
+    def sent(self, data: bytes) -> bytes:
+        """Notes a message to the client, and gives it back."""
+        entry = self._dialogue.note(False, data)
+        self._release()
+        self._traffic.count(self, self._dialogue.round, False, entry, data, time.time_ns())
+        return data
+
+    def _release(self) -> None:
+        for entry, data, time_ns in self._held:
+            self._traffic.count(self, self._dialogue.round, True, entry, data, time_ns)
+        self._held.clear()

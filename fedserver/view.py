@@ -9,7 +9,7 @@ from rich.table import Table
 
 
 def show_status(status: dict[str, Any]) -> None:
-    """Prints a status as two small tables."""
+    """Prints a status as three small tables."""
     console = Console()
     last = status["last"]
     accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
@@ -33,3 +33,9 @@ def show_status(status: dict[str, Any]) -> None:
     for direction, counts in status["bytes"].items():
         traffic.add_row(direction, *(f"{counts[purpose]:,}" for purpose in purposes))
     console.print(traffic)
+    by_client = Table("client", "direction", "payload", "encoded", "on the socket")
+    for client, directions in status["traffic"].items():
+        for direction, counts in directions.items():
+            shown = ("-" if counts[k] is None else f"{counts[k]:,}" for k in ("payload", "encoded", "socket"))
+            by_client.add_row(client or "(no seat)", direction, *shown)
+    console.print(by_client)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from common.aggregate import Aggregate
 from common.params import tensor_view
-from common.tensors import Flat, Layout, Purpose, TensorSpec
-from fedserver.aggregate import BLOCK, Aggregate
+from common.tensors import BLOCK, Flat, Layout, Purpose, TensorSpec
 
 
 def layout_of(dtype: str, n: int = 5) -> Layout:
@@ -54,7 +54,7 @@ def test_x_buffers_and_c_follow_their_rules(dtype: str, weights: list[float]) ->
     aggregate = Aggregate(layout, down)
     for up, c_i, weight in zip(ups, c_is, weights, strict=True):
         aggregate.add(up, c_i, weight)
-    result = aggregate.result(eta_g, num_clients)
+    result = aggregate.result(down, eta_g, num_clients)
 
     w = torch.tensor(weights, dtype=torch.float64) / sum(weights)
     rounding = {"float64": 1e-14, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
@@ -81,7 +81,7 @@ def test_equal_updates_leave_exactly_that_update() -> None:
     aggregate = Aggregate(layout, layout.allocate())
     for _ in range(4):
         aggregate.add(up, None, 1.0)
-    assert aggregate.result(1.0, 4).tobytes() == up.tobytes()
+    assert aggregate.result(layout.allocate(), 1.0, 4).tobytes() == up.tobytes()
 
 
 def test_tensors_larger_than_a_block_are_whole() -> None:
@@ -90,7 +90,7 @@ def test_tensors_larger_than_a_block_are_whole() -> None:
     layout.array(up, 0)[:] = np.arange(2 * BLOCK + 3) % 1000
     aggregate = Aggregate(layout, layout.allocate())
     aggregate.add(up, None, 1.0)
-    assert aggregate.result(1.0, 1).tobytes() == up.tobytes()
+    assert aggregate.result(layout.allocate(), 1.0, 1).tobytes() == up.tobytes()
 
 
 def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
@@ -104,7 +104,7 @@ def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
     up = random_flat(layout, 77)
     aggregate = Aggregate(layout, down)
     aggregate.add(up, ledger[3], 1.0)
-    result = aggregate.result(1.0, 10)
+    result = aggregate.result(down, 1.0, 10)
     after = [values(layout, up, c_index) if i == 3 else values(variates, c, 0) for i, c in enumerate(ledger)]
     torch.testing.assert_close(
         values(layout, result, c_index), torch.stack(after).mean(0), rtol=0, atol=1e-15
@@ -142,4 +142,4 @@ def test_tensors_that_stay_put_have_no_diversity() -> None:
 def test_there_is_no_result_without_updates() -> None:
     layout = layout_of("float32")
     with pytest.raises(ValueError, match="no update"):
-        Aggregate(layout, layout.allocate()).result(1.0, 3)
+        Aggregate(layout, layout.allocate()).result(layout.allocate(), 1.0, 3)

@@ -10,33 +10,29 @@ import pytest
 import common
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("common", "fedserver", "fedclient", "fedlab")
+PACKAGES = ("common", "fedserver", "fedclient", "fedwire", "fedlab")
 FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 MAY_IMPORT = {
     "common": {"common", "fedpvr"},
     "fedserver": {"common", "fedpvr", "fedserver"},
     "fedclient": {"common", "fedpvr", "fedclient"},
-    "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedlab"},
+    "fedwire": {"common", "fedpvr", "fedwire"},
+    "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedwire", "fedlab"},
 }
 ONLY_IN = {
     "click": {"cli.py"},
-    "grpc": {"server.py", "endpoint.py", "status.py", "transport.py"},
+    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py"},
     "fedpvr": {
-        "wire.py",
-        "endpoint.py",
-        "service.py",
-        "status.py",
-        "transport.py",
-        "connection.py",
-        "simulate.py",
+        *("wire.py", "manifest.py", "dialogue.py", "capture.py"),
+        *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
     },
 }
 WITHOUT_TORCH = [
     *("common/errors.py", "common/config.py", "common/tensors.py", "common/wire.py", "common/partition.py"),
     *(
         f"fedserver/{name}.py"
-        for name in ("cli", "server", "endpoint", "service", "federation", "aggregate", "status")
+        for name in ("cli", "server", "endpoint", "service", "federation", "rounds", "status", "inquiry")
     ),
     *("fedclient/cli.py", "fedlab/cli.py"),
 ]

@@ -14,6 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from common import wire
+from common.coding import Coding
+from common.manifest import manifest, read_manifest
 from common.tensors import Flat, Layout, Purpose
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
@@ -43,11 +45,13 @@ class Peers:
         """Receives a round whole and keeps it."""
         frames = self.pull(client, after, held)
         header = next(frames).header
-        layout = wire.read_manifest(header.tensors)
+        layout = read_manifest(header.tensors).layout
         flat = layout.allocate()
         receiver = wire.Receiver(layout, flat)
         for frame in frames:
-            receiver.add(frame.chunk)
+            chunk = wire.read_chunk(frame.SerializeToString())
+            assert chunk is not None
+            receiver.add(chunk)
         receiver.finish()
         self.rounds[header.round] = (header, layout, flat)
         return header
@@ -69,9 +73,9 @@ class Peers:
             examples=len(seat.shard.indices),
             loss=1.0,
             fingerprint=seat.model.fingerprint,
-            tensors=wire.manifest(layout),
+            tensors=manifest(Coding(layout)),
         )
-        frames = [pb.UpdateFrame.FromString(frame) for _, _, frame in wire.chunk_frames(layout, up)]
+        frames = [pb.UpdateFrame.FromString(frame.data) for frame in wire.chunk_frames(layout, up)]
         return [pb.UpdateFrame(header=header), *frames]
 
     def push(self, frames: list[pb.UpdateFrame]) -> pb.PushUpdateReply:
@@ -232,8 +236,13 @@ def test_strangers_get_a_status_that_says_why(peers: Peers) -> None:
 
 def test_bytes_that_are_no_protobuf_disturb_nobody(peers: Peers) -> None:
     with grpc.insecure_channel(peers.federation.address) as channel:
-        push: Any = channel.stream_unary("/fedpvr.v1.Federation/PushUpdate", request_serializer=bytes)
-        _code(lambda: push(iter([b"\xff" * 100]), timeout=10))
+        push: Any = channel.stream_unary("/fedpvr.v1.Federation/PushUpdate")
+        reply = pb.PushUpdateReply.FromString(push(iter([b"\xff" * 100]), timeout=10))
+        assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
+        join: Any = channel.unary_unary("/fedpvr.v1.Federation/Join")
+        code, text = _code(lambda: join(b"\xff" * 100, timeout=10))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "expected a JoinRequest, got other bytes" in text
     assert peers.stub.Status(pb.StatusRequest(), timeout=10).round == 1
 
 

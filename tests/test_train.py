@@ -9,6 +9,7 @@ from torch import nn
 
 from common import datasets, models
 from common.algorithms import ALGORITHMS
+from common.coding import Coding
 from common.inputs import Inputs
 from common.params import flatten
 from common.tensors import Flat, Layout, Purpose, TensorSpec
@@ -27,7 +28,7 @@ def task(layout: Layout, down: Flat, **changes: object) -> Task:
         augment=False,
     )
     settings |= {"algorithm": ALGORITHMS["fedpvr"], "pull": 0.0, "validation": 0.0}
-    return Task(layout=layout, down=down, **(settings | changes))  # type: ignore[arg-type]
+    return Task(layout=layout, down=down, up=Coding(layout), **(settings | changes))  # type: ignore[arg-type]
 
 
 def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> tuple[Trainer, Layout, Flat]:

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import wire
+from common import manifest, wire
+from common.coding import Coding
 from common.errors import Fault, WireError
 from common.params import tensor_view
 from common.tensors import DTYPES, Flat, Layout, Purpose, TensorSpec
@@ -29,14 +30,16 @@ def filled(layout: Layout, seed: int = 0) -> Flat:
 
 def chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
     """What a receiver sees."""
-    return [pb.UpdateFrame.FromString(frame).chunk for _, _, frame in wire.chunk_frames(layout, flat)]
+    return [pb.UpdateFrame.FromString(frame.data).chunk for frame in wire.chunk_frames(layout, flat)]
 
 
 def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
     """Runs a receiver to its end."""
     flat = layout.allocate()
     receiver = wire.Receiver(layout, flat)
-    for chunk in arriving:
+    for sent in arriving:
+        chunk = wire.read_chunk(pb.UpdateFrame(chunk=sent).SerializeToString())
+        assert chunk is not None
         receiver.add(chunk)
     receiver.finish()
     return flat
@@ -46,7 +49,7 @@ def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
 def test_every_dtype_and_shape_survives_the_wire(dtype: str) -> None:
     sent = Layout([TensorSpec(f"t{k}", dtype, shape) for k, shape in enumerate(SHAPES)])
     flat = filled(sent)
-    layout = wire.read_manifest(wire.manifest(sent))
+    layout = manifest.read_manifest(manifest.manifest(Coding(sent))).layout
     assert layout.specs == sent.specs
     received = receive(layout, chunks(sent, flat))
     for index in range(len(SHAPES)):
@@ -82,7 +85,7 @@ def test_a_frame_is_what_protobuf_itself_would_write(
 
 def test_frames_stay_below_the_default_message_limit() -> None:
     layout = Layout([TensorSpec("w", "float32", (1_000_000,))])
-    assert all(len(frame) < 4 << 20 for _, _, frame in wire.chunk_frames(layout, layout.allocate()))
+    assert all(len(frame.data) < 4 << 20 for frame in wire.chunk_frames(layout, layout.allocate()))
 
 
 LAYOUT = Layout([TensorSpec("a", "float32", (4,)), TensorSpec("b", "float32", (2, 2))])
@@ -160,20 +163,21 @@ def test_a_manifest_is_checked_before_anything_is_allocated(change: dict[str, ob
     fields: dict[str, object] = dict(name="a", dtype=1, shape=[4], purpose=1, codec=1, num_bytes=16)
     spec = tensor_pb.TensorSpec(**(fields | change))  # type: ignore[arg-type]
     with pytest.raises(WireError) as caught:
-        wire.read_manifest([spec])
+        manifest.read_manifest([spec])
     assert caught.value.fault is fault
 
 
 def test_a_tensor_cannot_be_announced_twice_but_may_have_two_purposes() -> None:
     model, control = TensorSpec("a", "float32", (4,)), TensorSpec("a", "float32", (4,), Purpose.CONTROL)
-    assert wire.read_manifest(wire.manifest(Layout([model, control]))).specs == (model, control)
+    announced = manifest.manifest(Coding(Layout([model, control])))
+    assert manifest.read_manifest(announced).layout.specs == (model, control)
     with pytest.raises(WireError, match="announced twice"):
-        wire.read_manifest(wire.manifest(Layout([model, model])))
+        manifest.read_manifest(manifest.manifest(Coding(Layout([model, model]))))
 
 
 def test_too_many_tensors_are_refused() -> None:
     with pytest.raises(WireError, match="at most"):
-        wire.read_manifest([tensor_pb.TensorSpec()] * (wire.MAX_TENSORS + 1))
+        manifest.read_manifest([tensor_pb.TensorSpec()] * (manifest.MAX_TENSORS + 1))
 
 
 @pytest.mark.parametrize(
@@ -189,5 +193,5 @@ def test_too_many_tensors_are_refused() -> None:
 )
 def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fault) -> None:
     with pytest.raises(WireError) as caught:
-        wire.require_same(Layout(came), LAYOUT)
+        manifest.require_same(Coding(Layout(came)), Coding(LAYOUT))
     assert caught.value.fault is fault

@@ -18,6 +18,8 @@ class Algorithm:
 
     pull_setting: str | None = None
     """Name of the setting that weighs y - x in the local gradient."""
+    reduces_variance = False
+    """Whether there is a control variate at all."""
     keeps_h = False
     """Whether the server has a state h of the size of x."""
 
@@ -39,6 +41,13 @@ class Algorithm:
         On S_svr, with neither momentum nor weight decay, this is the mean raw gradient of the round.
         """
         return variate - c + (x - y) / step_sum
+
+    def shared_variate(self, x_before: Any, x: Any, step_sum: float) -> Any:
+        """c after a round in which all N clients took steps of the same sum, from the move of x alone.
+
+        With x the plain mean of the y_i, this is the mean of the next c_i.
+        """
+        return (x_before - x) / step_sum
 
     def next_h(self, h: Any, mean_move: Any, pull: float) -> Any:
         """The server's state after a round; `mean_move` is 1/N times the sum of y_i - x over the answers."""

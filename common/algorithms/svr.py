@@ -11,6 +11,8 @@ from common.errors import ConfigError
 class FedPVR(Algorithm):
     """Variance reduction on the classifier alone (Li et al., CVPR 2023)."""
 
+    reduces_variance = True
+
     def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
         """The classifier's names."""
         if not classifier:
@@ -22,6 +24,8 @@ class FedPVR(Algorithm):
 
 class Scaffold(Algorithm):
     """Variance reduction on every parameter (Karimireddy et al., ICML 2020)."""
+
+    reduces_variance = True
 
     def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
         """All names."""

@@ -214,13 +214,22 @@ class PullRoundRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     AFTER_ROUND_FIELD_NUMBER: _builtins.int
     HELD_ROUNDS_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     after_round: _builtins.int
-    """0 at first."""
+    """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has the
+    x of that round on S_svr, which it needs where c is derived.
+    """
     @_builtins.property
     def held_rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Rounds whose c_i this client has on disk, confirmed or not."""
+        """Rounds whose c_i this client has on disk, confirmed or not. Empty stands for just `after_round`, the usual case;
+        a client that lost its c_i sends a single 0.
+        """
+
+    @_builtins.property
+    def resume(self) -> Global___Resume:
+        """After a broken download: go on there, if that round is still open."""
 
     def __init__(
         self,
@@ -229,14 +238,40 @@ class PullRoundRequest(_message.Message):
         client: _builtins.str = ...,
         after_round: _builtins.int = ...,
         held_rounds: _abc.Iterable[_builtins.int] | None = ...,
+        resume: Global___Resume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PullRoundRequest: _TypeAlias = PullRoundRequest  # noqa: Y015
+
+@_typing.final
+class Resume(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    @_builtins.property
+    def position(self) -> _tensor_pb2.Position:
+        """Everything before has arrived."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        position: _tensor_pb2.Position | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resume: _TypeAlias = Resume  # noqa: Y015
 
 @_typing.final
 class RoundFrame(_message.Message):
@@ -285,6 +320,13 @@ class RoundHeader(_message.Message):
     ALGORITHM_FIELD_NUMBER: _builtins.int
     VALIDATION_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
+    UPDATE_CODEC_FIELD_NUMBER: _builtins.int
+    CONTROL_CODEC_FIELD_NUMBER: _builtins.int
+    DERIVED_FIELD_NUMBER: _builtins.int
+    NUM_CLIENTS_FIELD_NUMBER: _builtins.int
+    ETA_G_FIELD_NUMBER: _builtins.int
+    WEIGHTING_FIELD_NUMBER: _builtins.int
+    RESUMED_AT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -309,9 +351,31 @@ class RoundHeader(_message.Message):
     """Share of its shard that a client keeps for validation."""
     pull: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
+    update_codec: _builtins.str
+    """Codecs of the update: of y_i, sent as its difference to x unless raw, and of c_i. Names as in fedserver run --codec;
+    empty is raw. From these and `tensors` follows the manifest that an update must have.
+    """
+    control_codec: _builtins.str
+    derived: _builtins.bool
+    """The server computes c_i from y_i: an update has no CONTROL tensors. And where a tensor of c is announced with
+    CODEC_DERIVED, the client computes it: c is zero in round 1, else (x of the round before - x) / (K_i * eta_l of the
+    round before), element by element in the tensor's own dtype. Announced so only to a client that named that round in
+    `after_round`, and only if all N clients took part in it with the same K_i, a uniform mean and eta_g = 1.
+    """
+    num_clients: _builtins.int
+    """What the server does with the updates, so that anyone who saw them can compute the next round's x and c.
+    N.
+    """
+    eta_g: _builtins.float
+    weighting: _builtins.str
+    """uniform or examples."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
+
+    @_builtins.property
+    def resumed_at(self) -> _tensor_pb2.Position:
+        """Present if the request's `resume` was granted: the chunks start there."""
 
     def __init__(
         self,
@@ -329,10 +393,17 @@ class RoundHeader(_message.Message):
         algorithm: _builtins.str = ...,
         validation: _builtins.float = ...,
         pull: _builtins.float = ...,
+        update_codec: _builtins.str = ...,
+        control_codec: _builtins.str = ...,
+        derived: _builtins.bool = ...,
+        num_clients: _builtins.int = ...,
+        eta_g: _builtins.float = ...,
+        weighting: _builtins.str = ...,
+        resumed_at: _tensor_pb2.Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "counted_round", b"counted_round", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "pull", b"pull", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "validation", b"validation", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -408,11 +479,12 @@ class UpdateHeader(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     DECLINED_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    RESUME_FROM_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
     update_id: _builtins.str
-    """Names the update. Whatever its id, one client's update for one round counts once."""
+    """Names the update, alike for alike bytes. Whatever its id, one client's update for one round counts once."""
     steps: _builtins.int
     """K_i really executed, at least 1."""
     examples: _builtins.int
@@ -432,7 +504,11 @@ class UpdateHeader(_message.Message):
     """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
-        """Must equal the round header's, CLIENT_CONTROL left out."""
+        """Those of the round header, CLIENT_CONTROL left out, with the update's codecs."""
+
+    @_builtins.property
+    def resume_from(self) -> _tensor_pb2.Position:
+        """The chunks start there; must be what UpdateProgress said."""
 
     def __init__(
         self,
@@ -449,16 +525,67 @@ class UpdateHeader(_message.Message):
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         declined: _builtins.str = ...,
         leaving: _builtins.bool = ...,
+        resume_from: _tensor_pb2.Position | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
     _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__validation_accuracy) -> _WhichOneofReturnType__validation_accuracy | None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
+
+@_typing.final
+class UpdateProgressRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    UPDATE_ID_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    client: _builtins.str
+    round: _builtins.int
+    update_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        client: _builtins.str = ...,
+        round: _builtins.int = ...,
+        update_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "round", b"round", "run_id", b"run_id", "update_id", b"update_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateProgressRequest: _TypeAlias = UpdateProgressRequest  # noqa: Y015
+
+@_typing.final
+class UpdateProgressReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIVED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def received(self) -> _tensor_pb2.Position:
+        """At the start if the server has nothing of this update."""
+
+    def __init__(
+        self,
+        *,
+        received: _tensor_pb2.Position | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateProgressReply: _TypeAlias = UpdateProgressReply  # noqa: Y015
 
 @_typing.final
 class PushUpdateReply(_message.Message):
@@ -602,6 +729,7 @@ class StatusReply(_message.Message):
     CLIENTS_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    TRAFFIC_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
     model: _builtins.str
@@ -621,6 +749,10 @@ class StatusReply(_message.Message):
     def bytes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrafficCount]:
         """Since the server started."""
 
+    @_builtins.property
+    def traffic(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTraffic]:
+        """The same by client."""
+
     def __init__(
         self,
         *,
@@ -635,10 +767,11 @@ class StatusReply(_message.Message):
         clients: _abc.Iterable[Global___ClientStatus] | None = ...,
         last: Global___RoundResult | None = ...,
         bytes: _abc.Iterable[Global___TrafficCount] | None = ...,
+        traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -728,3 +861,41 @@ class TrafficCount(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrafficCount: _TypeAlias = TrafficCount  # noqa: Y015
+
+@_typing.final
+class ClientTraffic(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    DIRECTION_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    ENCODED_FIELD_NUMBER: _builtins.int
+    SOCKET_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Empty for calls of nobody who has a seat."""
+    direction: _builtins.str
+    """down or up."""
+    payload: _builtins.int
+    """Bytes of tensors."""
+    encoded: _builtins.int
+    """Bytes of protobuf messages, payload included."""
+    socket: _builtins.int
+    """Bytes on the client's TCP connections; absent where the kernel does not tell."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        direction: _builtins.str = ...,
+        payload: _builtins.int = ...,
+        encoded: _builtins.int = ...,
+        socket: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_socket", b"_socket", "socket", b"socket"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_socket", b"_socket", "client", b"client", "direction", b"direction", "encoded", b"encoded", "payload", b"payload", "socket", b"socket"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__socket: _TypeAlias = _typing.Literal["socket"]  # noqa: Y015
+    _WhichOneofArgType__socket: _TypeAlias = _typing.Literal["_socket", b"_socket"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__socket) -> _WhichOneofReturnType__socket | None: ...
+
+Global___ClientTraffic: _TypeAlias = ClientTraffic  # noqa: Y015

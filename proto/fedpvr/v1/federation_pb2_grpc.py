@@ -56,6 +56,11 @@ class FederationStub:
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.UpdateFrame.SerializeToString,
                 response_deserializer=fedpvr_dot_v1_dot_federation__pb2.PushUpdateReply.FromString,
                 _registered_method=True)
+        self.UpdateProgress = channel.unary_unary(
+                '/fedpvr.v1.Federation/UpdateProgress',
+                request_serializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.SerializeToString,
+                response_deserializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/fedpvr.v1.Federation/Status',
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
@@ -93,7 +98,16 @@ class FederationServicer:
 
     def PushUpdate(self, request_iterator, context):
         """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-        ACCEPTED. Nothing of a rejected or broken-off stream is used. May be repeated safely.
+        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
+        until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateProgress(self, request, context):
+        """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
+        same client that the server still believes alive is ended by this.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -123,6 +137,11 @@ def add_FederationServicer_to_server(servicer, server):
                     servicer.PushUpdate,
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.UpdateFrame.FromString,
                     response_serializer=fedpvr_dot_v1_dot_federation__pb2.PushUpdateReply.SerializeToString,
+            ),
+            'UpdateProgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateProgress,
+                    request_deserializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.FromString,
+                    response_serializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -218,6 +237,33 @@ class Federation:
             '/fedpvr.v1.Federation/PushUpdate',
             fedpvr_dot_v1_dot_federation__pb2.UpdateFrame.SerializeToString,
             fedpvr_dot_v1_dot_federation__pb2.PushUpdateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedpvr.v1.Federation/UpdateProgress',
+            fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.SerializeToString,
+            fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.FromString,
             options,
             channel_credentials,
             insecure,

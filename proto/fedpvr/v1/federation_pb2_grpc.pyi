@@ -52,7 +52,12 @@ class FederationStub:
     """
     PushUpdate: _grpc.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-    ACCEPTED. Nothing of a rejected or broken-off stream is used. May be repeated safely.
+    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
+    until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+    """
+    UpdateProgress: _grpc.UnaryUnaryMultiCallable[_federation_pb2.UpdateProgressRequest, _federation_pb2.UpdateProgressReply]
+    """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
+    same client that the server still believes alive is ended by this.
     """
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
@@ -81,7 +86,12 @@ class FederationAsyncStub(FederationStub):
     """
     PushUpdate: _aio.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]  # type: ignore[assignment]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-    ACCEPTED. Nothing of a rejected or broken-off stream is used. May be repeated safely.
+    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
+    until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+    """
+    UpdateProgress: _aio.UnaryUnaryMultiCallable[_federation_pb2.UpdateProgressRequest, _federation_pb2.UpdateProgressReply]  # type: ignore[assignment]
+    """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
+    same client that the server still believes alive is ended by this.
     """
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
@@ -125,7 +135,18 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.PushUpdateReply, _abc.Awaitable[_federation_pb2.PushUpdateReply]]:
         """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-        ACCEPTED. Nothing of a rejected or broken-off stream is used. May be repeated safely.
+        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
+        until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateProgress(
+        self,
+        request: _federation_pb2.UpdateProgressRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.UpdateProgressReply, _abc.Awaitable[_federation_pb2.UpdateProgressReply]]:
+        """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
+        same client that the server still believes alive is ended by this.
         """
 
     @_abc_1.abstractmethod

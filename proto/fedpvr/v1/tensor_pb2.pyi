@@ -105,14 +105,40 @@ class _CodecEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Codec.ValueType
     DESCRIPTOR: _descriptor.EnumDescriptor
     CODEC_UNSPECIFIED: _Codec.ValueType  # 0
     CODEC_RAW: _Codec.ValueType  # 1
-    """Row-major little-endian elements, nothing else."""
+    """The elements, nothing else."""
+    CODEC_FLOAT16: _Codec.ValueType  # 2
+    """n IEEE halves; what lies beyond 65504 is sent as 65504."""
+    CODEC_BFLOAT16: _Codec.ValueType  # 3
+    """n upper halves of float32, rounded to the nearest even."""
+    CODEC_INT8: _Codec.ValueType  # 4
+    """One float32 scale for every `block` elements (the last block may be shorter), then n signed bytes from -127 to 127:
+    an element is its byte times the scale of its block.
+    """
+    CODEC_TOP_K: _Codec.ValueType  # 5
+    """`kept` uint32 indices in rising order, then as many float32 elements; all others are zero."""
+    CODEC_DERIVED: _Codec.ValueType  # 6
+    """No bytes at all: the receiver computes the tensor from what it has; only for c (see RoundHeader)."""
 
 class Codec(_Codec, metaclass=_CodecEnumTypeWrapper):
-    """How the bytes of a tensor encode its elements."""
+    """How the bytes of a tensor encode its elements. All numbers are little-endian, elements in row-major order. Only float32
+    and float64 tensors have another codec than RAW and DERIVED. n is the number of elements.
+    """
 
 CODEC_UNSPECIFIED: Codec.ValueType  # 0
 CODEC_RAW: Codec.ValueType  # 1
-"""Row-major little-endian elements, nothing else."""
+"""The elements, nothing else."""
+CODEC_FLOAT16: Codec.ValueType  # 2
+"""n IEEE halves; what lies beyond 65504 is sent as 65504."""
+CODEC_BFLOAT16: Codec.ValueType  # 3
+"""n upper halves of float32, rounded to the nearest even."""
+CODEC_INT8: Codec.ValueType  # 4
+"""One float32 scale for every `block` elements (the last block may be shorter), then n signed bytes from -127 to 127:
+an element is its byte times the scale of its block.
+"""
+CODEC_TOP_K: Codec.ValueType  # 5
+"""`kept` uint32 indices in rising order, then as many float32 elements; all others are zero."""
+CODEC_DERIVED: Codec.ValueType  # 6
+"""No bytes at all: the receiver computes the tensor from what it has; only for c (see RoundHeader)."""
 Global___Codec: _TypeAlias = Codec  # noqa: Y015
 
 @_typing.final
@@ -129,6 +155,9 @@ class TensorSpec(_message.Message):
     PURPOSE_FIELD_NUMBER: _builtins.int
     CODEC_FIELD_NUMBER: _builtins.int
     NUM_BYTES_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """State-dict name; unique within its purpose."""
     dtype: Global___DType.ValueType
@@ -136,6 +165,12 @@ class TensorSpec(_message.Message):
     codec: Global___Codec.ValueType
     num_bytes: _builtins.int
     """Must equal what dtype, shape and codec imply."""
+    block: _builtins.int
+    """INT8: elements per scale."""
+    kept: _builtins.int
+    """TOP_K: elements that are sent."""
+    difference: _builtins.bool
+    """The elements are differences: to be added to those of the tensor of the same name in the x that the round broadcast."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Empty for a scalar; a 0 makes the tensor empty, and no chunk is sent for it."""
@@ -149,10 +184,13 @@ class TensorSpec(_message.Message):
         purpose: Global___Purpose.ValueType = ...,
         codec: Global___Codec.ValueType = ...,
         num_bytes: _builtins.int = ...,
+        block: _builtins.int = ...,
+        kept: _builtins.int = ...,
+        difference: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "dtype", b"dtype", "name", b"name", "num_bytes", b"num_bytes", "purpose", b"purpose", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "codec", b"codec", "difference", b"difference", "dtype", b"dtype", "kept", b"kept", "name", b"name", "num_bytes", b"num_bytes", "purpose", b"purpose", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -191,3 +229,29 @@ class TensorChunk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TensorChunk: _TypeAlias = TensorChunk  # noqa: Y015
+
+@_typing.final
+class Position(_message.Message):
+    """How far a stream of chunks has come: every byte before this place has arrived."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENSOR_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    tensor: _builtins.int
+    """Index into the manifest; the number of tensors once all have come."""
+    offset: _builtins.int
+    """Into that tensor."""
+    def __init__(
+        self,
+        *,
+        tensor: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "tensor", b"tensor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Position: _TypeAlias = Position  # noqa: Y015

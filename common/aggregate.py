@@ -16,10 +16,7 @@ from collections import defaultdict
 import numpy as np
 
 from common.algorithms.base import Algorithm
-from common.tensors import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
-
-BLOCK = 1 << 18
-"""Elements handled at a time, so that float64 copies stay small."""
+from common.tensors import BLOCK, Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
 
 class ServerState:
@@ -40,10 +37,10 @@ class ServerState:
 class Aggregate:
     """Running sums over the updates of one round. Their memory does not depend on the number of clients."""
 
-    def __init__(self, layout: Layout, down: Flat) -> None:
-        """`down` is what the round broadcast: x, buffers and c, laid out as every update is."""
+    def __init__(self, layout: Layout, seen: Flat) -> None:
+        """`seen` is what clients saw of the round: x, buffers and c, laid out as every update is."""
         self._layout = layout
-        self._down = down
+        self._seen = seen
         self._sums: list[Float64] = [np.zeros(spec.num_elements) for spec in layout.specs]
         self._squares = np.zeros(len(layout.specs))
         self._total_weight = 0.0
@@ -54,7 +51,7 @@ class Aggregate:
     def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
         """Takes in one update; `c_i` is the client's variate before this round (None: zero)."""
         for index, spec in enumerate(self._layout.specs):
-            base = self._layout.array(self._down, index)
+            base = self._layout.array(self._seen, index)
             factor = weight
             if spec.purpose is Purpose.CONTROL:
                 factor = 1.0
@@ -77,8 +74,12 @@ class Aggregate:
             total[block] += delta
             self._squares[index] += float(delta @ delta)
 
-    def result(self, eta_g: float, num_clients: int, server: ServerState | None = None) -> Flat:
-        """What the next round broadcasts; moves the server's own state on, for an algorithm that has one."""
+    def result(self, flat: Flat, eta_g: float, num_clients: int, server: ServerState | None = None) -> Flat:
+        """The next x, buffers and c from those of this round, `flat`.
+
+        That is what clients saw, unless it was coded with a loss. Moves the server's own state on, for an
+        algorithm that has one.
+        """
         if not self.updates:
             raise ValueError("no update to aggregate")
         rate = {
@@ -88,7 +89,7 @@ class Aggregate:
         }
         out = self._layout.allocate()
         for index, spec in enumerate(self._layout.specs):
-            old = self._layout.array(self._down, index).reshape(-1)
+            old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
             for start in range(0, len(old), BLOCK):
                 block = slice(start, start + BLOCK)

@@ -1,0 +1,174 @@
+"""Capture files: every message of a run, appended as it passes. capture.proto specifies the format."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from common.errors import ConfigError, DataError
+from common.wire import varint
+from fedpvr.v1 import capture_pb2 as pb
+
+MAGIC = b"FEDWIRE1"
+MAX_RECORD_BYTES = 8 << 20
+"""Twice the largest message that gRPC lets through by default."""
+_MESSAGE = b"\x7a"  # Field 15, length-delimited.
+
+
+@dataclass(frozen=True)
+class Record:
+    """One message as it stands in a capture."""
+
+    time_ns: int
+    call: tuple[int, int]
+    """Process and number of the call."""
+    rpc: str
+    up: bool
+    client: str
+    round: int
+    data: bytes
+    offset: int
+    """Where the record starts in its file."""
+    end: int
+    """Where the next one starts."""
+
+
+class CaptureWriter:
+    """Appends to a capture file. A disk that is full ends the capture, not the run."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._say = say
+        self._lock = threading.Lock()
+        self._process = secrets.randbits(32)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO | None = path.open("ab", buffering=0)
+            self._continue(self._file)
+        except OSError as error:
+            raise ConfigError(f"--capture {path} cannot be written: {error.strerror}") from error
+        except DataError as error:
+            raise ConfigError(f"--capture {error}") from error
+
+    def _continue(self, file: BinaryIO) -> None:
+        """Goes on behind the last whole record of an existing file."""
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
+            file.write(MAGIC)
+            return
+        end = len(MAGIC)
+        for record in read_records(self._path, lambda line: None):
+            end = record.end
+        if end < size:
+            self._say(f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}")
+            file.truncate(end)
+
+    def write(
+        self, rpc: str, call: int, data: bytes, *, up: bool, client: str, round: int, time_ns: int = 0
+    ) -> None:
+        """Appends one message."""
+        record = pb.CaptureRecord(
+            time_ns=time_ns or time.time_ns(),
+            call=call,
+            rpc=rpc,
+            direction=pb.CaptureRecord.UP if up else pb.CaptureRecord.DOWN,
+            client=client,
+            round=round,
+            process=self._process,
+        )
+        head = record.SerializeToString() + _MESSAGE + varint(len(data))
+        checksum = google_crc32c.extend(google_crc32c.value(head), data)
+        size = len(head) + len(data)
+        prefix = size.to_bytes(4, "little") + checksum.to_bytes(4, "little")
+        with self._lock:
+            if self._file is None:
+                return
+            try:
+                written = os.writev(self._file.fileno(), [prefix + head, data])
+                if written < 8 + size:
+                    raise OSError(28, "the disk is full")
+            except OSError as error:
+                self._say(f"capture {self._path} ends here: {error.strerror}; the run goes on")
+                self._close()
+
+    def close(self) -> None:
+        """Ends the capture."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def is_capture(path: Path) -> bool:
+    """Whether a file begins like a capture."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read_records(path: Path, problem: Callable[[str], None]) -> Iterator[Record]:
+    """The records of a file up to its end or to the first damage, which `problem` is told of."""
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise DataError(f"{path} is not a capture file: it does not begin with {MAGIC.decode()}")
+        number = 0
+        while (record := _read_record(path, file, number, problem)) is not None:
+            yield record
+            number += 1
+
+
+def read_record(path: Path, offset: int) -> Record:
+    """One record, where it starts being known."""
+    problems: list[str] = []
+    with path.open("rb") as file:
+        file.seek(offset)
+        record = _read_record(path, file, 0, problems.append)
+    if record is None:
+        raise DataError(problems[0] if problems else f"{path} ends before byte {offset}")
+    return record
+
+
+def _read_record(path: Path, file: BinaryIO, number: int, problem: Callable[[str], None]) -> Record | None:
+    offset = file.tell()
+    where = f"{path}: record {number} at byte {offset}"
+    prefix = file.read(8)
+    if not prefix:
+        return None
+    size, checksum = int.from_bytes(prefix[:4], "little"), int.from_bytes(prefix[4:], "little")
+    if len(prefix) == 8 and size > MAX_RECORD_BYTES:
+        problem(f"{where} is damaged: it claims {size} bytes; read up to there")
+        return None
+    body = file.read(size) if len(prefix) == 8 else b""
+    if len(prefix) < 8 or len(body) < size:
+        problem(f"{where} is cut off after {len(prefix) + len(body)} bytes; read up to there")
+        return None
+    if google_crc32c.value(body) != checksum:
+        problem(f"{where} is damaged: its CRC32C is wrong; read up to there")
+        return None
+    try:
+        record = pb.CaptureRecord.FromString(body)
+    except DecodeError as error:
+        problem(f"{where} is damaged: {error}; read up to there")
+        return None
+    return Record(
+        time_ns=record.time_ns,
+        call=(record.process, record.call),
+        rpc=record.rpc,
+        up=record.direction == pb.CaptureRecord.UP,
+        client=record.client,
+        round=record.round,
+        data=record.message,
+        offset=offset,
+        end=offset + 8 + size,
+    )

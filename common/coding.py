@@ -1,0 +1,152 @@
+"""How a whole layout travels: a codec for each tensor, and whether it is sent as a difference to x."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.codecs import DERIVED, RAW, Codec, Codecs, chosen
+from common.errors import Fault, WireError
+from common.tensors import BLOCK, DTYPES, Array, Flat, Layout, Purpose, TensorSpec, all_finite
+
+RESIDUAL = "residual."
+"""Stands before the name of a tensor for what its coding has left out so far."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one tensor travels."""
+
+    codec: Codec = RAW
+    difference: bool = False
+    """The elements are differences to x."""
+
+
+PLAIN = Way()
+
+
+class Coding:
+    """Turns a flat buffer of values into the flat buffer that is sent, and back.
+
+    Where nothing is coded the two are one and the same buffer and nothing is copied.
+    """
+
+    def __init__(self, layout: Layout, ways: Sequence[Way] | None = None) -> None:
+        self.layout = layout
+        self.ways = tuple(ways) if ways is not None else (PLAIN,) * len(layout.specs)
+        self.plain = all(way == PLAIN for way in self.ways)
+        self.wire = layout if self.plain else Layout(map(_sent, layout.specs, self.ways))
+
+    @property
+    def residuals(self) -> Layout:
+        """What the sender of updates keeps of each lossily coded difference until its next update."""
+        specs = (self.layout.specs[k] for k in self._lossy_differences())
+        return Layout(TensorSpec(RESIDUAL + s.name, s.dtype, s.shape, Purpose.CLIENT_CONTROL) for s in specs)
+
+    def _lossy_differences(self) -> list[int]:
+        return [k for k, way in enumerate(self.ways) if way.difference and way.codec.lossy]
+
+    def part(self, *purposes: Purpose) -> Coding:
+        """The coding of only the tensors with one of these purposes."""
+        chosen = self.layout.indices(*purposes)
+        return Coding(self.layout.part(*purposes), [self.ways[k] for k in chosen])
+
+    def matches(self, other: Coding) -> bool:
+        """Whether two sides mean the same bytes."""
+        return (self.layout.specs, self.ways) == (other.layout.specs, other.ways)
+
+    def send(self, values: Flat, random: np.random.Generator, x: Flat | None, residual: Flat | None) -> Flat:
+        """The bytes to send. `values` become what the receiver will make of them.
+
+        `x` is laid out as `values` are. `residual`, of the layout `residuals`, is added to the differences
+        and becomes what is left out this time.
+        """
+        if self.plain:
+            return values
+        raw = self.wire.allocate()
+        residuals = self.residuals
+        position = {k: to for to, k in enumerate(self._lossy_differences())}
+        for k, way in enumerate(self.ways):
+            mine, out = self._elements(values, k), self.wire.raw(raw, k)
+            if not way.codec.lossy:
+                way.codec.encode(mine, out, random)
+            elif way.difference and x is not None:
+                wanted = mine - self._elements(x, k)
+                left = residuals.array(residual, position[k]).reshape(-1) if residual is not None else None
+                if left is not None:
+                    wanted += left
+                way.codec.encode(wanted, out, random)
+                self._decode_tensor(k, raw, x, mine)
+                if left is not None:
+                    way.codec.decode(out, left)
+                    np.subtract(wanted, left, out=left)
+            else:
+                way.codec.encode(mine, out, random)
+                way.codec.decode(out, mine)
+        return raw
+
+    def receive(self, raw: Flat, x: Flat | None) -> Flat:
+        """The values in bytes that came; `x` is laid out as the values are."""
+        if self.plain:
+            return raw
+        values = self.layout.allocate()
+        for k in range(len(self.ways)):
+            self._decode_tensor(k, raw, x, self._elements(values, k))
+        return values
+
+    def check(self, raw: Flat, x: Flat | None) -> None:
+        """Raises unless the bytes of every tensor mean something and every number is finite."""
+        for k, spec in enumerate(self.layout.specs):
+            if self.ways[k] == PLAIN:
+                values = self.wire.array(raw, k).reshape(-1)
+            else:
+                values = np.zeros(spec.num_elements, DTYPES[spec.dtype].storage)
+                self._decode_tensor(k, raw, x, values)
+            for start in range(0, len(values), BLOCK):
+                if not all_finite(values[start : start + BLOCK], spec.dtype):
+                    raise WireError(Fault.NOT_FINITE, "holds NaN or infinity; lower --eta-l?", spec.name)
+
+    def _decode_tensor(self, k: int, raw: Flat, x: Flat | None, out: Array) -> None:
+        try:
+            self.ways[k].codec.decode(self.wire.raw(raw, k), out)
+        except WireError as error:
+            raise WireError(error.fault, str(error), self.layout.specs[k].name) from error
+        if self.ways[k].difference and x is not None:
+            out += self._elements(x, k)
+
+    def _elements(self, flat: Flat, k: int) -> Array:
+        return self.layout.array(flat, k).reshape(-1)
+
+
+def _sent(spec: TensorSpec, way: Way) -> TensorSpec:
+    """What stands for a tensor in the buffer that is sent: itself, or a row of bytes."""
+    if way == PLAIN:
+        return spec
+    size = way.codec.num_bytes(spec.num_elements, DTYPES[spec.dtype].storage.itemsize)
+    return TensorSpec(spec.name, "uint8", (size,), spec.purpose)
+
+
+def downward(layout: Layout, codecs: Codecs) -> Coding:
+    """How x and c travel."""
+    names = {Purpose.MODEL: codecs.down, Purpose.CONTROL: codecs.control}
+    return Coding(layout, [Way(_chosen(names, spec)) for spec in layout.specs])
+
+
+def upward(layout: Layout, update_codec: str, control_codec: str) -> Coding:
+    """How an update travels: y_i as its difference to x unless it is raw, and c_i."""
+    names = {Purpose.MODEL: update_codec, Purpose.CONTROL: control_codec}
+    codecs = ((spec, _chosen(names, spec)) for spec in layout.specs)
+    return Coding(layout, [Way(c, difference=c.lossy and s.purpose is Purpose.MODEL) for s, c in codecs])
+
+
+def _chosen(names: dict[Purpose, str], spec: TensorSpec) -> Codec:
+    """Buffers are never coded: they are few, and a running variance must not become negative."""
+    return chosen(names[spec.purpose], spec.dtype, spec.num_elements) if spec.purpose in names else RAW
+
+
+def without_control(coding: Coding) -> Coding:
+    """The same, with c left for the receiver to compute."""
+    ways = zip(coding.layout.specs, coding.ways, strict=True)
+    return Coding(coding.layout, [Way(DERIVED) if s.purpose is Purpose.CONTROL else w for s, w in ways])

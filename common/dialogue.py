@@ -1,0 +1,97 @@
+"""Says what each message of a call is for, from its bytes alone.
+
+The byte ledger of a running server, a capture file and a packet capture are all read by this one piece of
+code. A message is never refused here: what cannot be understood counts as `other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from common.errors import WireError
+from common.tensors import Purpose
+from common.wire import read_chunk
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.tensor_pb2 import TensorSpec
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Federation"].full_name
+DIRECTIONS = ("down", "up")
+PURPOSES = ("model", "buffer", "control", "other")
+NAMES = {
+    Purpose.MODEL: "model",
+    Purpose.BUFFER: "buffer",
+    Purpose.CONTROL: "control",
+    Purpose.CLIENT_CONTROL: "control",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one message is."""
+
+    kind: str
+    """request, reply, header, chunk, finished or unreadable."""
+    purpose: str = "other"
+    tensor: str = ""
+    payload: int = 0
+    """Bytes that are a tensor's; the rest of the message is its envelope."""
+
+
+class Dialogue:
+    """Follows one call. `client` and `round` are known once a message has told them."""
+
+    def __init__(self, rpc: str) -> None:
+        self._rpc = rpc
+        self._tensors: Sequence[TensorSpec] = ()
+        self.client = ""
+        self.round = 0
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether only the answer tells the round that the messages so far belong to."""
+        return self._rpc in ("Join", "PullRound")
+
+    def note(self, up: bool, data: bytes) -> Entry:
+        """Takes in the next message."""
+        try:
+            match self._rpc, up:
+                case "PullRound", False:
+                    return self._chunk(data) or self._round_frame(data)
+                case "PushUpdate", True:
+                    return self._chunk(data) or self._update_frame(data)
+                case "PullRound", True:
+                    self.client = pb.PullRoundRequest.FromString(data).client
+                case "Join", True:
+                    self.client = pb.JoinRequest.FromString(data).client
+                case "UpdateProgress", True:
+                    request = pb.UpdateProgressRequest.FromString(data)
+                    self.client, self.round = request.client, request.round
+        except (DecodeError, WireError):
+            return Entry("unreadable")
+        return Entry("request" if up else "reply")
+
+    def _chunk(self, data: bytes) -> Entry | None:
+        chunk = read_chunk(data)
+        if chunk is None:
+            return None
+        if chunk.tensor >= len(self._tensors):
+            return Entry("chunk")
+        spec = self._tensors[chunk.tensor]
+        purpose = NAMES[Purpose(spec.purpose)] if int(spec.purpose) in set(Purpose) else "other"
+        return Entry("chunk", purpose, spec.name, len(chunk.data))
+
+    def _round_frame(self, data: bytes) -> Entry:
+        frame = pb.RoundFrame.FromString(data)
+        if frame.WhichOneof("frame") == "header":
+            self.round, self._tensors = frame.header.round, frame.header.tensors
+        return Entry(frame.WhichOneof("frame") or "unreadable")
+
+    def _update_frame(self, data: bytes) -> Entry:
+        frame = pb.UpdateFrame.FromString(data)
+        if frame.WhichOneof("frame") == "header":
+            header = frame.header
+            self.client, self.round, self._tensors = header.client, header.round, header.tensors
+        return Entry(frame.WhichOneof("frame") or "unreadable")

@@ -1,0 +1,81 @@
+"""What a client sent, as the y_i and c_i that the server's step needs, and c where x tells it. Pure.
+
+Decodes the tensors and, in a run with derived variates, computes c_i+ = c_i - c + (x - y_i) / (K_i * eta_l)
+by the same operations as the client. All of x, y_i and c are as the other side sees them after coding, so
+that both sides always have the same c_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.algorithms.base import Algorithm
+from common.coding import upward
+from common.tensors import Array, Flat, Layout, Purpose
+
+
+class Intake:
+    """Reads the updates of a run."""
+
+    def __init__(
+        self, layout: Layout, algorithm: Algorithm, update_codec: str, control_codec: str, derived: bool
+    ) -> None:
+        """`layout` is that of x, the buffers and c."""
+        self._layout = layout
+        self._algorithm = algorithm
+        self._derived = derived
+        sent = layout.part(Purpose.MODEL, Purpose.BUFFER) if derived else layout
+        self.coding = upward(sent, update_codec, control_codec)
+        """What an update looks like on the wire."""
+
+    def values(self, raw: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> Flat:
+        """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero)."""
+        sent = self.coding.receive(raw, seen)
+        if not self._derived:
+            return sent
+        values = self._layout.allocate()
+        values[: len(sent)] = sent  # The model's tensors open both layouts.
+        controls = self._layout.indices(Purpose.CONTROL)
+        variates = Layout(self._layout.specs[k] for k in controls)
+        before = variates.allocate() if c_i is None else c_i
+        xs, ys = reduced(self._layout, seen), reduced(self._layout, values)
+        for position, k in enumerate(controls):
+            self._layout.array(values, k)[...] = self._algorithm.next_variate(
+                variates.array(before, position),
+                self._layout.array(seen, k),
+                xs[position],
+                ys[position],
+                step_sum,
+                0.0,
+            )
+        return values
+
+
+def reduced(layout: Layout, flat: Flat) -> list[Array]:
+    """The parameters of S_svr in the order of c, as views."""
+    model = {layout.specs[k].name: k for k in layout.indices(Purpose.MODEL)}
+    return [layout.array(flat, model[layout.specs[k].name]) for k in layout.indices(Purpose.CONTROL)]
+
+
+def computable(layout: Layout) -> bool:
+    """Whether plain arithmetic on stored elements is arithmetic on S_svr's numbers."""
+    return all(layout.specs[k].dtype in ("float32", "float64") for k in layout.indices(Purpose.CONTROL))
+
+
+def shared_step_sum(
+    step_sums: Sequence[float], num_clients: int, eta_g: float, weighting: str
+) -> float | None:
+    """The sum of step sizes that all N clients had in a round with x the plain mean of the y_i, else None.
+
+    Only then the next c, the mean of all c_i, follows from x before and after the round alone.
+    """
+    alike = len(step_sums) == num_clients and len(set(step_sums)) == 1
+    return step_sums[0] if alike and (eta_g, weighting) == (1.0, "uniform") else None
+
+
+def share_variate(
+    layout: Layout, algorithm: Algorithm, before: Sequence[Array], flat: Flat, step_sum: float
+) -> None:
+    """Writes c into `flat` as it follows from the x in it and the reduced x of the round before."""
+    for k, old, new in zip(layout.indices(Purpose.CONTROL), before, reduced(layout, flat), strict=True):
+        layout.array(flat, k)[...] = algorithm.shared_variate(old, new, step_sum)

@@ -1,0 +1,61 @@
+"""Asks a running server what it is doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from common.errors import UnavailableError
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.federation_pb2_grpc import FederationStub
+
+
+def ask(server: str, timeout_s: float = 5.0) -> dict[str, Any]:
+    """The status of a server as plain values."""
+    with grpc.insecure_channel(server) as channel:
+        try:
+            reply = FederationStub(channel).Status(pb.StatusRequest(), timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise UnavailableError(
+                f"no server answers at {server}; start one with: fedserver run --listen {server}"
+            ) from error
+    counts: dict[str, dict[str, int]] = {}
+    for count in reply.bytes:
+        counts.setdefault(count.direction, {})[count.purpose] = count.bytes
+    last = reply.last if reply.HasField("last") else None
+    return {
+        "run_id": reply.run_id,
+        "algorithm": reply.algorithm,
+        "model": reply.model,
+        "dataset": reply.dataset,
+        "phase": pb.StatusReply.Phase.Name(reply.phase).lower(),
+        "round": reply.round,
+        "rounds": reply.rounds,
+        "num_clients": reply.num_clients,
+        "clients": [
+            {
+                "name": client.name,
+                "index": client.index,
+                "examples": client.examples,
+                "counted_round": client.counted_round,
+                "state": client.state,
+            }
+            for client in reply.clients
+        ],
+        "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
+        "bytes": counts,
+        "traffic": _traffic(reply),
+    }
+
+
+def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:
+    """Payload, encoded and socket bytes by client and direction."""
+    table: dict[str, dict[str, dict[str, int | None]]] = {}
+    for count in reply.traffic:
+        table.setdefault(count.client, {})[count.direction] = {
+            "payload": count.payload,
+            "encoded": count.encoded,
+            "socket": count.socket if count.HasField("socket") else None,
+        }
+    return table
