@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import BinaryIO
 import google_crc32c
 from google.protobuf.message import DecodeError
 
+from common.dialogue import Passed
 from common.errors import ConfigError, DataError
 from common.wire import varint
 from fedpvr.v1 import capture_pb2 as pb
@@ -50,14 +50,15 @@ class CaptureWriter:
         self._say = say
         self._lock = threading.Lock()
         self._process = secrets.randbits(32)
+        self._file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO | None = path.open("ab", buffering=0)
+            self._file = path.open("ab", buffering=0)
             self._continue(self._file)
-        except OSError as error:
-            raise ConfigError(f"--capture {path} cannot be written: {error.strerror}") from error
-        except DataError as error:
-            raise ConfigError(f"--capture {error}") from error
+        except (OSError, DataError) as error:
+            self._close()
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"--capture {path} cannot be written: {reason}") from error
 
     def _continue(self, file: BinaryIO) -> None:
         """Goes on behind the last whole record of an existing file."""
@@ -72,17 +73,16 @@ class CaptureWriter:
             self._say(f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}")
             file.truncate(end)
 
-    def write(
-        self, rpc: str, call: int, data: bytes, *, up: bool, client: str, round: int, time_ns: int = 0
-    ) -> None:
+    def write(self, rpc: str, call: int, passed: Passed) -> None:
         """Appends one message."""
+        data = passed.data
         record = pb.CaptureRecord(
-            time_ns=time_ns or time.time_ns(),
+            time_ns=passed.time_ns,
             call=call,
             rpc=rpc,
-            direction=pb.CaptureRecord.UP if up else pb.CaptureRecord.DOWN,
-            client=client,
-            round=round,
+            direction=pb.CaptureRecord.UP if passed.up else pb.CaptureRecord.DOWN,
+            client=passed.client,
+            round=passed.round,
             process=self._process,
         )
         head = record.SerializeToString() + _MESSAGE + varint(len(data))
@@ -121,7 +121,7 @@ def read_records(path: Path, problem: Callable[[str], None]) -> Iterator[Record]
     """The records of a file up to its end or to the first damage, which `problem` is told of."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise DataError(f"{path} is not a capture file: it does not begin with {MAGIC.decode()}")
+            raise DataError(f"{path} is not a capture file: it should begin with {MAGIC.decode()}")
         number = 0
         while (record := _read_record(path, file, number, problem)) is not None:
             yield record

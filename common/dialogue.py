@@ -6,7 +6,8 @@ code. A message is never refused here: what cannot be understood counts as `othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
@@ -38,6 +39,49 @@ class Entry:
     tensor: str = ""
     payload: int = 0
     """Bytes that are a tensor's; the rest of the message is its envelope."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """One message of a call, once it is clear what it is and whose."""
+
+    time_ns: int
+    up: bool
+    data: bytes
+    entry: Entry
+    client: str
+    round: int
+
+
+class Followed:
+    """Follows one call and hands on each message as soon as its round is known.
+
+    That of a request for a round is known only once the answer comes.
+    """
+
+    def __init__(self, rpc: str, hand_on: Callable[[Passed], None]) -> None:
+        self._dialogue = Dialogue(rpc)
+        self._hand_on = hand_on
+        self._held: list[tuple[int, bytes, Entry]] = []
+
+    def note(self, up: bool, data: bytes, time_ns: int = 0) -> None:
+        """Takes in the next message."""
+        time_ns = time_ns or time.time_ns()
+        entry = self._dialogue.note(up, data)
+        if up and self._dialogue.awaits_reply:
+            self._held.append((time_ns, data, entry))
+            return
+        self.close()
+        self._pass(time_ns, up, data, entry)
+
+    def close(self) -> None:
+        """Hands on what waits for an answer that will not come."""
+        for time_ns, data, entry in self._held:
+            self._pass(time_ns, True, data, entry)
+        self._held.clear()
+
+    def _pass(self, time_ns: int, up: bool, data: bytes, entry: Entry) -> None:
+        self._hand_on(Passed(time_ns, up, data, entry, self._dialogue.client, self._dialogue.round))
 
 
 class Dialogue:

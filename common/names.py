@@ -10,9 +10,14 @@ from common.errors import JoinError
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
+def is_name(name: str) -> bool:
+    """Whether a client's name can be shown in a line and used as a file name."""
+    return bool(_NAME.fullmatch(name))
+
+
 def require_name(name: str) -> None:
-    """Raises for a name that cannot be shown in a line or used as a file name."""
-    if not _NAME.fullmatch(name):
+    """Raises for anything else."""
+    if not is_name(name):
         raise JoinError(
             f"a client name has 1 to 64 letters, digits, '_', '-' or, not first, '.', got {name!r}"
         )

@@ -10,6 +10,7 @@ import click
 from common import cli as command
 from common import datasets
 from common.errors import ConfigError, RunError
+from common.link import bits_per_second
 from common.names import require_name
 
 
@@ -55,6 +56,13 @@ def main() -> None:
     metavar="SECONDS",
     help="End after this long without a server.",
 )
+@click.option("--uplink", metavar="RATE", help="Send at this speed at the most, for example 2Mbit.")
+@click.option("--downlink", metavar="RATE", help="Receive at this speed at the most, for example 10Mbit.")
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path),
+    help="Append every message to this file, for fedwire.",
+)
 def run(
     server: str,
     name: str | None,
@@ -65,6 +73,9 @@ def run(
     data_dir: str,
     threads: int,
     give_up: float,
+    uplink: str | None,
+    downlink: str | None,
+    capture: Path | None,
 ) -> None:
     """Join a run, train until it ends, and end too.
 
@@ -81,6 +92,11 @@ def run(
         raise ConfigError("--data and --dataset exclude each other; give one of them")
     if dataset is not None:
         datasets.require_known(dataset)
+    rates = {
+        flag: bits_per_second(f"--{flag}", text) if text is not None else None
+        for flag, text in (("uplink", uplink), ("downlink", downlink))
+    }
+    from common.capture import CaptureWriter
     from fedclient.daemon import ClientConfig, Daemon
     from fedclient.own_data import OwnData, OwnDataset, OwnPictures
     from fedclient.state import StateDir
@@ -97,9 +113,11 @@ def run(
         own_data=own,
         threads=threads,
         give_up_s=give_up,
+        **rates,
     )
+    writer = CaptureWriter(capture, command.say) if capture is not None else None
     with command.stopped_by_signals(), StateDir(state_dir or Path(".fedclient") / name) as state:
-        end = Daemon(config, state, command.say).run()
+        end = Daemon(config, state, command.say, writer).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
     command.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")

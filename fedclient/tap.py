@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from common.capture import CaptureWriter
-from common.dialogue import Dialogue
+from common.dialogue import Followed
 from fedclient.transport import Transport
 
 
@@ -30,24 +31,24 @@ class TappedTransport:
 
     def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
-        note = self._call("PullRound")
-        note(True, request)
-        for frame in self._inner.pull(request):
-            note(False, frame)
-            yield frame
+        with self._call("PullRound") as note:
+            note(True, request)
+            for frame in self._inner.pull(request):
+                note(False, frame)
+                yield frame
 
     def push(self, frames: Iterator[bytes]) -> bytes:
         """Sends an update."""
-        note = self._call("PushUpdate")
+        with self._call("PushUpdate") as note:
 
-        def noted() -> Iterator[bytes]:
-            for frame in frames:
-                note(True, frame)
-                yield frame
+            def noted() -> Iterator[bytes]:
+                for frame in frames:
+                    note(True, frame)
+                    yield frame
 
-        reply = self._inner.push(noted())
-        note(False, reply)
-        return reply
+            reply = self._inner.push(noted())
+            note(False, reply)
+            return reply
 
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
@@ -58,18 +59,18 @@ class TappedTransport:
         self._inner.close()
 
     def _unary(self, rpc: str, method: Callable[[bytes], bytes], request: bytes) -> bytes:
-        note = self._call(rpc)
-        note(True, request)
-        reply = method(request)
-        note(False, reply)
-        return reply
+        with self._call(rpc) as note:
+            note(True, request)
+            reply = method(request)
+            note(False, reply)
+            return reply
 
-    def _call(self, rpc: str) -> Callable[[bool, bytes], None]:
+    @contextmanager
+    def _call(self, rpc: str) -> Iterator[Callable[[bool, bytes], None]]:
         """What writes down the messages of one call."""
-        dialogue, number = Dialogue(rpc), next(self._numbers)
-
-        def note(up: bool, data: bytes) -> None:
-            dialogue.note(up, data)
-            self._capture.write(rpc, number, data, up=up, client=dialogue.client, round=dialogue.round)
-
-        return note
+        number = next(self._numbers)
+        followed = Followed(rpc, lambda passed: self._capture.write(rpc, number, passed))
+        try:
+            yield followed.note
+        finally:
+            followed.close()

@@ -15,6 +15,7 @@ from common import cli as command
 from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
 from common.errors import ConfigError
+from common.link import bits_per_second
 from common.partition import class_counts, dirichlet_partition, write_partition
 from fedserver.cli import resolved, run_options
 
@@ -133,9 +134,9 @@ def reproduce(what: str, scale: str, seeds: int, jobs: int | None, data_dir: str
 @click.option("--out", type=click.Path(path_type=Path), default="report.html", help="Page to write.")
 def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
     """Write one HTML page about any runs: learning curves, traffic by purpose, drift, shards."""
-    from fedlab.report import link_speed, write_report
+    bits_per_second("--link", link)
+    from fedlab.report import write_report
 
-    link_speed(link)
     write_report(list(run_dirs), out, link)
     click.echo(f"report: {out}")
 

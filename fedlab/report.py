@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from common.errors import ConfigError
+from common.link import bits_per_second
 from fedlab import plots
 from fedlab.page import Page
 from fedlab.rundir import Run, read_run
 from fedlab.tables import Table
 
 MAX_LABEL = 32
-_UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
-
-
-def link_speed(text: str) -> float:
-    """Bits per second of, for example, 2Mbit."""
-    match = re.fullmatch(r"([0-9.]+)\s*([kmg]?bit)(/s)?", text.lower())
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--link must be a speed such as 2Mbit, got {text!r}")
-    return float(match[1]) * _UNITS[match[2]]
 
 
 def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
@@ -75,7 +65,7 @@ def _learning(page: Page, runs: dict[str, Run], link: str) -> None:
     page.heading("Accuracy over rounds, over bytes, and over time")
     by_round = {label: run.accuracy_over("round") for label, run in runs.items()}
     by_bytes = {label: run.accuracy_over("megabytes") for label, run in runs.items()}
-    speed = link_speed(link)
+    speed = bits_per_second("--link", link)
     by_time = {label: run.accuracy_over("seconds", speed) for label, run in runs.items()}
     y = "accuracy in per cent"
     page.pictures(

@@ -8,67 +8,19 @@ the round it is about while that round is open, and to none before and after.
 from __future__ import annotations
 
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from common.bytecount import Counts
 from common.capture import CaptureWriter
-from common.dialogue import DIRECTIONS, PURPOSES, Dialogue, Entry
+from common.dialogue import DIRECTIONS, Followed, Passed
 from fedserver.sockets import Address, Connections, address
 
 SAMPLE_S = 0.25
 """Connections are asked for their bytes at the end of a call, but not more often than this."""
-
-Key = tuple[str, str, str, str]
-"""Client, direction, purpose, and tensor or, for `other`, what the message was."""
-
-
-class Counts:
-    """Payload and encoded bytes by key."""
-
-    def __init__(self) -> None:
-        self.payload: Counter[Key] = Counter()
-        self.encoded: Counter[Key] = Counter()
-
-    def add(self, key: Key, payload: int, encoded: int) -> None:
-        """Counts one message."""
-        self.payload[key] += payload
-        self.encoded[key] += encoded
-
-    def update(self, other: Counts) -> None:
-        """Counts all that another has counted."""
-        self.payload.update(other.payload)
-        self.encoded.update(other.encoded)
-
-    def by_purpose(self) -> dict[str, dict[str, int]]:
-        """Payload by direction and purpose; what envelopes and other messages take is `other`."""
-        table = {d: dict.fromkeys(PURPOSES, 0) for d in DIRECTIONS}
-        for (_, direction, _, _), encoded in self.encoded.items():
-            table[direction]["other"] += encoded
-        for (_, direction, purpose, _), payload in self.payload.items():
-            table[direction][purpose] += payload
-            table[direction]["other"] -= payload
-        return table
-
-    def detailed(self) -> dict[str, Any]:
-        """[payload, encoded] by client, direction, purpose and tensor."""
-        table: dict[str, Any] = {}
-        for key, encoded in self.encoded.items():
-            client, direction, purpose, tensor = key
-            places = table.setdefault(client, {}).setdefault(direction, {}).setdefault(purpose, {})
-            places[tensor] = [self.payload[key], encoded]
-        return table
-
-    def by_client(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """Payload and encoded bytes by client and direction."""
-        payload: Counter[tuple[str, str]] = Counter()
-        encoded: Counter[tuple[str, str]] = Counter()
-        for key, count in self.encoded.items():
-            encoded[key[:2]] += count
-            payload[key[:2]] += self.payload[key]
-        return {key: (payload[key], encoded[key]) for key in sorted(encoded)}
 
 
 class Traffic:
@@ -148,18 +100,16 @@ class Traffic:
         total.update(self._open)
         return total
 
-    def count(self, call: Call, r: int, up: bool, entry: Entry, data: bytes, time_ns: int) -> None:
+    def count(self, call: Call, passed: Passed) -> None:
         """Counts one message of a call, and captures it."""
-        client = call.client if self._is_member(call.client) else ""
+        client = passed.client if self._is_member(passed.client) else ""
         if client and call.peer is not None and self._connections is not None:
             self._connections.belongs_to(call.peer, client)
-        r = r if r == self._round else 0
-        key = (client, DIRECTIONS[up], entry.purpose, entry.tensor or f"{call.rpc} {entry.kind}")
-        (self._open if r else self._rest).add(key, entry.payload, len(data))
-        if not r:
-            self._outside.add(key, entry.payload, len(data))
+        r = passed.round if passed.round == self._round else 0
+        for counts in (self._open,) if r else (self._rest, self._outside):
+            counts.add(client, call.rpc, passed.up, passed.entry, len(passed.data))
         if self._capture is not None:
-            self._capture.write(call.rpc, call.number, data, up=up, client=client, round=r, time_ns=time_ns)
+            self._capture.write(call.rpc, call.number, replace(passed, client=client, round=r))
 
     def progress(self, call: Call) -> int | None:
         """Bytes that have come on the connection of a call; None where that cannot be told."""
@@ -182,17 +132,13 @@ class Call:
 
     def __init__(self, traffic: Traffic, rpc: str, number: int, peer: Address | None) -> None:
         self._traffic = traffic
-        self._dialogue = Dialogue(rpc)
-        self._held: list[tuple[Entry, bytes, int]] = []
-        """Requests whose round only the answer will tell."""
+        self._followed = Followed(rpc, self._count)
         self.rpc = rpc
         self.number = number
         self.peer = peer
 
-    @property
-    def client(self) -> str:
-        """Who calls, as far as it is known."""
-        return self._dialogue.client
+    def _count(self, passed: Passed) -> None:
+        self._traffic.count(self, passed)
 
     def __enter__(self) -> Call:
         return self
@@ -200,26 +146,15 @@ class Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._release()
+        self._followed.close()
         self._traffic.sample()
 
     def received(self, data: bytes) -> bytes:
         """Notes a message from the client, and gives it back."""
-        entry = self._dialogue.note(True, data)
-        if self._dialogue.awaits_reply:
-            self._held.append((entry, data, time.time_ns()))
-        else:
-            self._traffic.count(self, self._dialogue.round, True, entry, data, time.time_ns())
+        self._followed.note(True, data)
         return data
 
     def sent(self, data: bytes) -> bytes:
         """Notes a message to the client, and gives it back."""
-        entry = self._dialogue.note(False, data)
-        self._release()
-        self._traffic.count(self, self._dialogue.round, False, entry, data, time.time_ns())
+        self._followed.note(False, data)
         return data
-
-    def _release(self) -> None:
-        for entry, data, time_ns in self._held:
-            self._traffic.count(self, self._dialogue.round, True, entry, data, time_ns)
-        self._held.clear()

@@ -15,10 +15,10 @@ from common import presets
 from common.algorithms import ALGORITHMS
 from common.config import RunConfig
 from common.errors import ConfigError, RunError
+from common.link import bits_per_second
 from common.schedule import step_size
 from fedlab import cli, paper
 from fedlab.cells import Cell, run_cells
-from fedlab.report import link_speed
 from fedlab.reproduce import EXPERIMENTS, Bench, reproduce
 from fedlab.scales import Column, Scale
 from fedlab.tables import Table
@@ -130,13 +130,13 @@ def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "bits"), [("2Mbit", 2e6), ("10 kbit/s", 1e4), ("1.5Gbit", 1.5e9)])
 def test_link_speeds(text: str, bits: float) -> None:
-    assert link_speed(text) == bits
+    assert bits_per_second("--link", text) == bits
 
 
 @pytest.mark.parametrize("text", ["fast", "2MB", "0Mbit", ""])
 def test_speeds_that_are_none(text: str) -> None:
     with pytest.raises(ConfigError, match="--link must be a speed such as 2Mbit"):
-        link_speed(text)
+        bits_per_second("--link", text)
 
 
 def test_presets_cover_every_cell_of_the_tables_and_make_valid_settings() -> None:

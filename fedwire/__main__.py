@@ -1,0 +1,5 @@
+"""Makes `python -m fedwire` work."""
+
+from fedwire.cli import main
+
+main()

@@ -1,0 +1,88 @@
+"""Where two captures differ: messages that only one has, and tensors with other numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from common.errors import DataError
+from common.tensors import Flat, to_float64
+from fedwire.source import Capture
+from fedwire.transfers import Transfer, broadcast, is_difference, transfers, values
+
+Side = tuple[Capture, list[Transfer]]
+"""A capture and its transfers."""
+
+
+def differences(one: Capture, other: Capture) -> list[dict[str, Any]]:
+    """Rows in the order of rounds: calls first, then transfers tensor by tensor."""
+    rows = _calls(one, other)
+    sides = [(capture, transfers(capture)) for capture in (one, other)]
+    mine, theirs = ({(t.round, t.client, t.up): t for t in found} for _, found in sides)
+    for key in sorted({*mine, *theirs}):
+        where = {"round": key[0], "client": key[1], "direction": "up" if key[2] else "down"}
+        if key not in mine or key not in theirs:
+            rows.append(where | {"what": "only in " + ("the second" if key in theirs else "the first")})
+        else:
+            rows += [where | row for row in _tensors(sides, mine[key], theirs[key])]
+    return rows
+
+
+def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
+    """Messages that are no tensors, by what they are."""
+    counts = []
+    for capture in (one, other):
+        found: Counter[tuple[int, str, str, str]] = Counter()
+        size: Counter[tuple[int, str, str, str]] = Counter()
+        for m in capture.messages:
+            if m.entry.kind != "chunk":
+                key = (m.round, m.client, m.direction, f"{m.rpc} {m.entry.kind}")
+                found[key] += 1
+                size[key] += m.size
+        counts.append((found, size))
+    (mine, my_size), (theirs, their_size) = counts
+    return [
+        {
+            "round": key[0],
+            "client": key[1],
+            "direction": key[2],
+            "what": f"{key[3]}: {mine[key]} messages of {my_size[key]} bytes against {theirs[key]} of "
+            f"{their_size[key]}",
+        }
+        for key in sorted({*mine, *theirs})
+        if (mine[key], my_size[key]) != (theirs[key], their_size[key])
+    ]
+
+
+def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[str, Any]]:
+    ours, yours = mine.coding, theirs.coding
+    if ours.layout.specs != yours.layout.specs:
+        return [{"what": "other tensors are announced"}]
+    rows: list[dict[str, Any]] = []
+    for k, spec in enumerate(ours.layout.specs):
+        sizes = ours.wire.specs[k].num_bytes, yours.wire.specs[k].num_bytes
+        if sizes[0] != sizes[1]:
+            names = ours.ways[k].codec.name, yours.ways[k].codec.name
+            what = f"{sizes[0]} bytes ({names[0]}) against {sizes[1]} ({names[1]})"
+            rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
+    try:
+        first, second = map(_decoded, sides, (mine, theirs))
+    except DataError as error:
+        return [*rows, {"what": str(error)}]
+    for k, spec in enumerate(ours.layout.specs):
+        sent = ours.wire.specs[k].num_bytes and yours.wire.specs[k].num_bytes
+        if not sent or ours.layout.raw(first, k).tobytes() == ours.layout.raw(second, k).tobytes():
+            continue
+        a, b = (to_float64(ours.layout.array(flat, k), spec.dtype) for flat in (first, second))
+        apart, norm = float(np.abs(a - b).max()), float(np.linalg.norm(a))
+        relative = float(np.linalg.norm(a - b)) / norm if norm else float("inf")
+        what = f"numbers differ by up to {apart:.3g}, {relative:.3g} of the norm"
+        rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
+    return rows
+
+
+def _decoded(side: Side, transfer: Transfer) -> Flat:
+    x = broadcast(*side, transfer.round) if is_difference(transfer) else None
+    return values(side[0], transfer, x)

@@ -1,0 +1,60 @@
+"""Tensors out of a capture as safetensors files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import tensorfile
+from common.errors import DataError
+from common.names import is_name
+from common.tensors import Layout, Purpose
+from fedwire.source import Capture
+from fedwire.transfers import Transfer, broadcast, is_difference, transfers, values
+
+_FILES = {
+    "model": (Purpose.MODEL, Purpose.BUFFER),
+    "control": (Purpose.CONTROL,),
+    "client-control": (Purpose.CLIENT_CONTROL,),
+}
+
+
+def export(
+    capture: Capture, out: Path, r: int | None, client: str | None, problem: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; says what."""
+    written: list[dict[str, Any]] = []
+    found = transfers(capture)
+    for transfer in found:
+        if r not in (None, transfer.round) or client not in (None, transfer.client):
+            continue
+        try:
+            written += _write(capture, found, transfer, out)
+        except DataError as error:
+            problem(str(error))
+    return written
+
+
+def _write(capture: Capture, found: list[Transfer], transfer: Transfer, out: Path) -> list[dict[str, Any]]:
+    x = broadcast(capture, found, transfer.round) if is_difference(transfer) else None
+    if is_difference(transfer) and x is None:
+        raise DataError(f"{transfer.name}: is a difference to an x that is not whole in the capture")
+    flat, coding = values(capture, transfer, x), transfer.coding
+    # A name comes from a peer and becomes a folder here.
+    name = transfer.client if is_name(transfer.client) else "unnamed"
+    folder = out / f"round-{transfer.round:06d}" / ("up" if transfer.up else "down") / name
+    written = []
+    for file, purposes in _FILES.items():
+        sent = [k for k in coding.layout.indices(*purposes) if coding.ways[k].codec.name != "derived"]
+        if not sent:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{file}.safetensors"
+        part = Layout(coding.layout.specs[k] for k in sent)
+        values_of_part = part.allocate()
+        for to, k in enumerate(sent):
+            part.raw(values_of_part, to)[:] = coding.layout.raw(flat, k)
+        tensorfile.write(path, part, values_of_part, *purposes)
+        written.append({"file": str(path), "tensors": len(sent), "bytes": path.stat().st_size})
+    return written

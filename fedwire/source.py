@@ -1,0 +1,114 @@
+"""Messages out of a capture file or a packet capture, with what each of them is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.capture import CaptureWriter, Record, is_capture, read_record, read_records
+from common.dialogue import DIRECTIONS, SERVICE, Dialogue, Entry, Followed
+from fedwire.packets import grpc_messages
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a capture, without its bytes."""
+
+    number: int
+    time_ns: int
+    process: int
+    """Which of the processes that wrote into the file."""
+    call: int
+    rpc: str
+    up: bool
+    client: str
+    round: int
+    size: int
+    entry: Entry
+    offset: int
+    """Where its record starts in the file."""
+
+    @property
+    def direction(self) -> str:
+        """down or up."""
+        return DIRECTIONS[self.up]
+
+
+class Capture:
+    """All messages of a capture file; their bytes stay in the file until they are asked for."""
+
+    def __init__(self, path: Path, problem: Callable[[str], None]) -> None:
+        self.path = path
+        self.messages: list[Message] = []
+        calls: dict[tuple[int, int], int] = {}
+        dialogues: dict[int, Dialogue] = {}
+        for record in read_records(path, problem):
+            call = calls.setdefault(record.call, len(calls))
+            dialogue = dialogues.setdefault(call, Dialogue(record.rpc))
+            entry = dialogue.note(record.up, record.data)
+            self.messages.append(_message(len(self.messages), call, record, entry))
+
+    def data(self, message: Message) -> bytes:
+        """The bytes of a message."""
+        return read_record(self.path, message.offset).data
+
+
+def _message(number: int, call: int, record: Record, entry: Entry) -> Message:
+    return Message(
+        number=number,
+        time_ns=record.time_ns,
+        process=record.call[0],
+        call=call,
+        rpc=record.rpc,
+        up=record.up,
+        client=record.client,
+        round=record.round,
+        size=len(record.data),
+        entry=entry,
+        offset=record.offset,
+    )
+
+
+@contextmanager
+def opened(path: Path, port: int | None, problem: Callable[[str], None]) -> Iterator[Capture]:
+    """A capture file, or the messages of a packet capture as one."""
+    if is_capture(path):
+        yield Capture(path, problem)
+        return
+    with tempfile.TemporaryDirectory(prefix="fedwire-") as folder:
+        converted = Path(folder) / "packets.fedwire"
+        convert(path, port, converted, problem)
+        yield Capture(converted, problem)
+
+
+def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], None]) -> None:
+    """Writes the messages of a packet capture into a capture file."""
+    writer = CaptureWriter(out, problem)
+    followed: dict[int, Followed] = {}
+    others = found = 0
+    try:
+        for message in grpc_messages(path, port, problem):
+            service, _, rpc = message.method.removeprefix("/").rpartition("/")
+            if service != SERVICE:
+                others += 1
+                continue
+            found += 1
+            if message.call not in followed:
+                followed[message.call] = _following(writer, rpc, message.call)
+            followed[message.call].note(message.from_client, message.data, int(message.time * 1e9))
+        for call in followed.values():
+            call.close()
+    finally:
+        writer.close()
+    if others:
+        problem(f"{path}: left out {others} messages of other services, such as health checks")
+    if not found:
+        hint = "is it another port, encrypted, or was the connection there before the capture began?"
+        problem(f"{path}: found no message of {SERVICE}; {hint}")
+
+
+def _following(writer: CaptureWriter, rpc: str, call: int) -> Followed:
+    return Followed(rpc, lambda passed: writer.write(rpc, call, passed))

@@ -1,0 +1,94 @@
+"""What the bytes of a capture were for, and whether a run's own ledger says the same."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from common.bytecount import Counts
+from common.dialogue import DIRECTIONS
+from common.errors import DataError
+from common.tensors import Purpose
+from fedwire.source import Capture
+from fedwire.transfers import transfers
+
+
+def statistics(capture: Capture) -> dict[str, Any]:
+    """Bytes by round, client, purpose and tensor; round 0 is what belongs to none."""
+    rounds: defaultdict[int, Counts] = defaultdict(Counts)
+    for message in capture.messages:
+        counts = rounds[message.round]
+        counts.add(message.client, message.rpc, message.up, message.entry, message.size)
+    total = Counts()
+    for counts in rounds.values():
+        total.update(counts)
+    return {
+        "messages": len(capture.messages),
+        "bytes": total.by_purpose(),
+        "ratios": _ratios(capture, total),
+        "rounds": {str(r): rounds[r].by_purpose() for r in sorted(rounds)},
+        "clients": {
+            client: {
+                direction: dict(zip(("payload", "encoded"), counts, strict=True))
+                for (name, direction), counts in total.by_client().items()
+                if name == client
+            }
+            for client in sorted({name for name, _ in total.by_client()})
+        },
+        "tensors": _by_tensor(total),
+        "traffic": total.detailed(),
+    }
+
+
+def _by_tensor(total: Counts) -> list[dict[str, Any]]:
+    payload: Counter[tuple[str, str, str]] = Counter()
+    encoded: Counter[tuple[str, str, str]] = Counter()
+    for key, count in total.encoded.items():
+        payload[key[1:]] += total.payload[key]
+        encoded[key[1:]] += count
+    return [
+        {"direction": d, "purpose": p, "tensor": t, "payload": payload[d, p, t], "encoded": encoded[d, p, t]}
+        for d, p, t in encoded
+    ]
+
+
+def _ratios(capture: Capture, total: Counts) -> dict[str, float | None]:
+    """Tensor bytes against what the same transfers would have cost FedAvg and SCAFFOLD without any codec."""
+    plain = reduced = 0
+    # A transfer that was interrupted or repeated is needed once.
+    needed = {(t.round, t.client, t.up): t.coding.layout for t in transfers(capture)}
+    for layout in needed.values():
+        plain += layout.payload_bytes(Purpose.MODEL, Purpose.BUFFER)
+        reduced += layout.payload_bytes(Purpose.MODEL)
+    sent = sum(total.payload.values())
+    return {
+        "fedavg": sent / plain if plain else None,
+        "scaffold": sent / (plain + reduced) if plain else None,
+    }
+
+
+def compare_with_run(found: dict[str, Any], run_dir: Path) -> list[str]:
+    """Where a capture and a run's ledger differ; nothing if they agree to the byte."""
+    try:
+        lines = (run_dir / "rounds.jsonl").read_text().splitlines()
+        records = {str(record["round"]): record["bytes"] for record in map(json.loads, lines)}
+        whole = json.loads((run_dir / "traffic.json").read_text())
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{run_dir} has no complete ledger (rounds.jsonl, traffic.json): {error}") from error
+    differences = []
+    ledger = {"0": whole["outside"], **records}
+    for r in sorted({*ledger, *found["rounds"]}, key=int):
+        for direction in DIRECTIONS:
+            ours = found["rounds"].get(r, {}).get(direction, {})
+            theirs = ledger.get(r, {}).get(direction, {})
+            for purpose in sorted({*ours, *theirs}):
+                if ours.get(purpose, 0) != theirs.get(purpose, 0):
+                    differences.append(
+                        f"round {r}, {direction}, {purpose}: {ours.get(purpose, 0)} bytes in the capture, "
+                        f"{theirs.get(purpose, 0)} in the ledger"
+                    )
+    if not differences and found["traffic"] != whole["traffic"]:
+        differences.append("the totals by client and tensor differ")
+    return differences

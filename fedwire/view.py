@@ -1,0 +1,149 @@
+"""What the inspector found, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def _table(*headings: str, left: Sequence[str] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    return table
+
+
+def _console() -> Console:
+    """Rows are not cut where the output goes into a file."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=200)
+
+
+def show_messages(rows: list[dict[str, Any]]) -> None:
+    """One line a message."""
+    words = ("time", "direction", "client", "rpc", "kind", "purpose", "tensor")
+    table = _table(
+        "#", "time", "direction", "client", "round", "rpc", "kind", "bytes", "purpose", "tensor", left=words
+    )
+    for row in rows:
+        table.add_row(
+            str(row["number"]),
+            row["time"][11:26],
+            row["direction"],
+            row["client"] or "-",
+            str(row["round"] or "-"),
+            row["rpc"],
+            row["kind"],
+            f"{row['bytes']:,}",
+            row["purpose"],
+            row["tensor"] or "-",
+        )
+    console = _console()
+    console.print(table)
+    console.print(f"{len(rows)} messages, {sum(row['bytes'] for row in rows):,} bytes")
+
+
+def show_message(described: dict[str, Any]) -> None:
+    """Fields first, then tensors."""
+    console = _console()
+    nested = {"fields", "tensors", "chunk"}
+    flat = {k: v for k, v in described.items() if k not in nested and v not in ("", None)}
+    for name, value in (flat | described.get("fields", {}) | described.get("chunk", {})).items():
+        console.print(f"{name:>20}  {_short(value)}")
+    if "tensors" not in described:
+        return
+    words = ("name", "purpose", "dtype", "shape", "codec")
+    table = _table(*words, "bytes", "norm", "min", "max", "NaN", "zeros", left=words)
+    for tensor in described["tensors"]:
+        known = "norm" in tensor
+        table.add_row(
+            tensor["name"],
+            tensor["purpose"],
+            tensor["dtype"],
+            "x".join(map(str, tensor["shape"])) or "scalar",
+            tensor["codec"],
+            f"{tensor['bytes']:,}",
+            *(
+                (f"{tensor[k]:.4g}" if known and tensor[k] is not None else "-")
+                for k in ("norm", "min", "max")
+            ),
+            str(tensor["nan"]) if known else "-",
+            f"{tensor['zeros']:.1%}" if known else "-",
+        )
+    console.print(table)
+    for problem in sorted({tensor["problem"] for tensor in described["tensors"] if "problem" in tensor}):
+        console.print(problem)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def show_statistics(found: dict[str, Any]) -> None:
+    """Tables by round, client and tensor, and the comparison."""
+    console = _console()
+    purposes = list(found["bytes"]["down"])
+    rounds = _table("round", "direction", *purposes, "total", left=("direction",))
+    for r, directions in [*found["rounds"].items(), ("all", found["bytes"])]:
+        for direction, counts in directions.items():
+            cells = (f"{counts[p]:,}" for p in purposes)
+            rounds.add_row("none" if r == "0" else r, direction, *cells, f"{sum(counts.values()):,}")
+    console.print(rounds)
+    clients = _table("client", "direction", "payload", "encoded", left=("client", "direction"))
+    for client, directions in found["clients"].items():
+        for direction, counts in directions.items():
+            clients.add_row(
+                client or "(no seat)", direction, f"{counts['payload']:,}", f"{counts['encoded']:,}"
+            )
+    console.print(clients)
+    words = ("direction", "purpose", "tensor or message")
+    tensors = _table(*words, "payload", "encoded", left=words)
+    for row in found["tensors"]:
+        tensors.add_row(
+            row["direction"], row["purpose"], row["tensor"], f"{row['payload']:,}", f"{row['encoded']:,}"
+        )
+    console.print(tensors)
+    console.print(f"{found['messages']} messages")
+    if found["ratios"]["fedavg"] is not None:
+        console.print(
+            f"tensor bytes: {found['ratios']['fedavg']:.4f} of FedAvg's, "
+            f"{found['ratios']['scaffold']:.4f} of SCAFFOLD's for the same transfers in full precision"
+        )
+    if "differences" in found:
+        for line in found["differences"]:
+            console.print(line)
+        if not found["differences"]:
+            console.print("the run's ledger agrees to the byte, in every round, direction and purpose")
+
+
+def show_differences(rows: list[dict[str, Any]]) -> None:
+    """One line a difference."""
+    console = _console()
+    if not rows:
+        console.print("the captures do not differ")
+        return
+    words = ("client", "direction", "purpose", "tensor", "what")
+    table = _table("round", *words, left=words)
+    for row in rows:
+        table.add_row(str(row["round"] or "-"), *(str(row.get(word, "")) for word in words))
+    console.print(table)
+
+
+def show_verdicts(verdicts: list[dict[str, Any]]) -> None:
+    """One line a round."""
+    console = _console()
+    for verdict in verdicts:
+        same = {True: "the same to the bit as", False: "DIFFERS from", None: "cannot be compared with"}
+        console.print(
+            f"round {verdict['round']}: {verdict['updates']} updates give x and c {same[verdict['same']]} "
+            f"{verdict['compared']}"
+        )
+        for line in verdict["problems"]:
+            console.print(f"    {line}")
+    if not verdicts:
+        console.print("no round with updates is in the capture")
