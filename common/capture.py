@@ -146,7 +146,7 @@ def _read_record(path: Path, file: BinaryIO, number: int, problem: Callable[[str
     if not prefix:
         return None
     size, checksum = int.from_bytes(prefix[:4], "little"), int.from_bytes(prefix[4:], "little")
-    if len(prefix) == 8 and size > MAX_RECORD_BYTES:
+    if len(prefix) == 8 and not 0 < size <= MAX_RECORD_BYTES:
         problem(f"{where} is damaged: it claims {size} bytes; read up to there")
         return None
     body = file.read(size) if len(prefix) == 8 else b""

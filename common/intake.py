@@ -7,7 +7,9 @@ that both sides always have the same c_i.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from common.algorithms.base import Algorithm
 from common.coding import upward
@@ -35,20 +37,37 @@ class Intake:
             return sent
         values = self._layout.allocate()
         values[: len(sent)] = sent  # The model's tensors open both layouts.
+        for k, tensor in self._derive(values, seen, c_i, step_sum):
+            self._layout.array(values, k)[...] = tensor
+        return values
+
+    def follows(self, values: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> bool:
+        """Whether the c_i+ in an update is, to the bit, the one that follows from its y_i."""
+        if self._derived or not computable(self._layout):
+            return self._derived
+        derived = self._derive(values, seen, c_i, step_sum)
+        return all(np.array_equal(self._layout.array(values, k), tensor) for k, tensor in derived)
+
+    def _derive(
+        self, values: Flat, seen: Flat, c_i: Flat | None, step_sum: float
+    ) -> Iterator[tuple[int, Array]]:
+        """c_i+ as it follows from y_i, by the index of its tensor."""
         controls = self._layout.indices(Purpose.CONTROL)
         variates = Layout(self._layout.specs[k] for k in controls)
         before = variates.allocate() if c_i is None else c_i
         xs, ys = reduced(self._layout, seen), reduced(self._layout, values)
         for position, k in enumerate(controls):
-            self._layout.array(values, k)[...] = self._algorithm.next_variate(
-                variates.array(before, position),
-                self._layout.array(seen, k),
-                xs[position],
-                ys[position],
-                step_sum,
-                0.0,
+            yield (
+                k,
+                self._algorithm.next_variate(
+                    variates.array(before, position),
+                    self._layout.array(seen, k),
+                    xs[position],
+                    ys[position],
+                    step_sum,
+                    0.0,
+                ),
             )
-        return values
 
 
 def reduced(layout: Layout, flat: Flat) -> list[Array]:

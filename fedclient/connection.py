@@ -175,6 +175,7 @@ class Connection:
             validation_accuracy=update.validation_accuracy,
             fingerprint=seat.fingerprint,
             tensors=manifest(coding),
+            train_seconds=update.seconds,
             resume_from=None if start == START else WirePosition(tensor=start[0], offset=start[1]),
         )
 

@@ -187,12 +187,12 @@ class Daemon:
         work = self._work
         assert work is not None, "join comes first"
         if work.pending is None:
-            pulled = connection.pull(
-                work.seat.run_id, work.last_round, _held(work), work.layout, work.download
-            )
-            if isinstance(pulled, Ended):
-                return pulled
             with self._leaving_on_failure(connection, work.seat):
+                pulled = connection.pull(
+                    work.seat.run_id, work.last_round, _held(work), work.layout, work.download
+                )
+                if isinstance(pulled, Ended):
+                    return pulled
                 self._train(connection, work, pulled)
         if work.pending is not None:
             self._push(connection, work, *work.pending)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,6 +81,8 @@ class Update:
     loss: float
     validation_accuracy: float | None = None
     """Of x, on the part of the shard that is kept for validation."""
+    seconds: float = 0.0
+    """How long it took."""
 
     @cached_property
     def id(self) -> str:
@@ -104,6 +107,7 @@ class Trainer:
 
     def train(self, task: Task, kept: Flat) -> Update:
         """One round: K_i steps from x. `kept` is laid out as `task.kept`, and so is what is kept after it."""
+        started = time.monotonic()
         layout = task.layout
         values = layout.allocate()
         model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
@@ -143,7 +147,8 @@ class Trainer:
             for name, tensor in to_send.items():
                 new[name].copy_(tensor)
             sent = values if task.up.plain else np.concatenate([sent, coded])
-        return Update(task.round, sent, new_kept, steps, steps * task.eta_l, loss, accuracy)
+        seconds = time.monotonic() - started
+        return Update(task.round, sent, new_kept, steps, steps * task.eta_l, loss, accuracy, seconds)
 
     def _kept_back(self, task: Task) -> tuple[Labels, Labels]:
         """Examples to train on and examples to validate on: the same split in every round."""

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from common import cli as command
 from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
+from common.codecs import Codecs
 from common.errors import ConfigError
 from common.link import bits_per_second
 from common.partition import class_counts, dirichlet_partition, write_partition
@@ -126,6 +127,63 @@ def reproduce(what: str, scale: str, seeds: int, jobs: int | None, data_dir: str
     with command.stopped_by_signals():
         report_file = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
     bench.console.print(f"report: {report_file}", highlight=False, soft_wrap=True)
+
+
+@main.command(
+    epilog=command.example(
+        "fedlab compare --link 2Mbit", "fedlab compare --codecs fp32,int8,topk:0.05 --target 0.85 --json"
+    )
+)
+@click.option("--link", default="2Mbit", help="Speed of each client's link, up and down.")
+@click.option("--target", type=click.FloatRange(0, 1), default=0.9, help="Accuracy to reach.")
+@click.option(
+    "--codecs",
+    default="fp32,int8",
+    help="Codecs to try with every method, as for --codec, several of them joined by +: int8+control=int8.",
+)
+@click.option("--dataset", default="digits", help="Built-in data set or module:factory.")
+@click.option("--model", default="cnn", help="Built-in model or module:factory.")
+@click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
+@click.option("--num-clients", type=click.IntRange(1), default=5, help="N.")
+@click.option("--rounds", type=click.IntRange(1), default=15, help="R.")
+@click.option("--local-epochs", type=click.IntRange(1), default=5, help="E.")
+@click.option("--eta-l", type=float, default=0.1, help="Step size of the clients.")
+@click.option("--alpha", type=float, default=0.1, help="Dirichlet concentration; small makes clients differ.")
+@click.option("--seed", type=int, default=0)
+@click.option("--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for the runs.  [default: runs/compare]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(
+    link: str,
+    target: float,
+    codecs: str,
+    jobs: int | None,
+    out: Path | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Compare FedAvg, FedPVR and SCAFFOLD with different codecs by the time they take on a slow link.
+
+    Simulates each of them (finished runs are kept, so another --link or --target costs nothing) and adds up
+    the training time of the slowest client and the time its bytes take.
+    """
+    speed = bits_per_second("--link", link)
+    for codec in codecs.split(","):
+        Codecs.parsed(tuple(codec.split("+")))
+    from rich.console import Console
+
+    from fedlab.compare import Comparison, show
+    from fedlab.compare import compare as run_all
+
+    settings["data_dir"] = str(Path(settings["data_dir"]).absolute())
+    comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
+    console = Console(stderr=as_json)
+    with command.stopped_by_signals():
+        rows = run_all(comparison, out or Path("runs") / "compare", jobs or os.cpu_count() or 1, console)
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        show(rows, target, link, console)
 
 
 @main.command(epilog=command.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))

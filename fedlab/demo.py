@@ -15,7 +15,14 @@ from rich.table import Table
 from fedlab.processes import LocalFederation
 from fedlab.rundir import Run, read_rounds, read_run
 
-ALGORITHMS = ("fedpvr", "fedavg", "scaffold")
+METHODS = {
+    "fedpvr": ("fedpvr", "explicit"),
+    "fedpvr derived": ("fedpvr", "derived"),
+    "fedavg": ("fedavg", "explicit"),
+    "scaffold": ("scaffold", "explicit"),
+    "scaffold derived": ("scaffold", "derived"),
+}
+"""What is compared: algorithm, and whether control variates are sent or derived."""
 TARGET = 0.9
 POLL_S = 0.1
 
@@ -32,10 +39,12 @@ class DemoConfig:
     eta_l: float = 0.1
     seed: int = 0
 
-    def server_flags(self, algorithm: str) -> list[str]:
-        """The flags of `fedserver run` for one algorithm."""
+    def server_flags(self, method: str) -> list[str]:
+        """The flags of `fedserver run` for one method."""
+        algorithm, variates = METHODS[method]
         settings = {
             "algorithm": algorithm,
+            "variates": variates,
             "rounds": self.rounds,
             "local-epochs": self.local_epochs,
             "alpha": self.alpha,
@@ -54,7 +63,7 @@ def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
     )
     runs: dict[str, Run] = {}
     with Progress(
-        TextColumn("{task.description:9}"),
+        TextColumn("{task.description:16}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[accuracy]}"),
@@ -62,19 +71,16 @@ def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
         console=console,
         disable=not console.is_terminal,
     ) as progress:
-        for algorithm in ALGORITHMS:
-            bar = progress.add_task(algorithm, total=config.rounds, accuracy="starting")
-            with LocalFederation(
-                config.folder / algorithm, config.clients, config.server_flags(algorithm)
-            ) as federation:
-                _follow(federation, algorithm, progress, bar, console)
-            runs[algorithm] = read_run(config.folder / algorithm)
+        for method in METHODS:
+            bar = progress.add_task(method, total=config.rounds, accuracy="starting")
+            folder = config.folder / method.replace(" ", "-")
+            with LocalFederation(folder, config.clients, config.server_flags(method)) as federation:
+                _follow(federation, method, progress, bar, console)
+            runs[method] = read_run(folder)
     return rows(runs)
 
 
-def _follow(
-    federation: LocalFederation, algorithm: str, progress: Progress, bar: Any, console: Console
-) -> None:
+def _follow(federation: LocalFederation, method: str, progress: Progress, bar: Any, console: Console) -> None:
     """Shows each closed round until all processes have ended."""
     shown = 0
     going = True
@@ -85,7 +91,7 @@ def _follow(
             accuracy = f"accuracy {record['accuracy']:.1%}"
             progress.update(bar, completed=record["round"], accuracy=accuracy)
             if not console.is_terminal:
-                console.print(f"{algorithm}: round {record['round']}, {accuracy}", highlight=False)
+                console.print(f"{method}: round {record['round']}, {accuracy}", highlight=False)
         time.sleep(POLL_S)
 
 
@@ -99,6 +105,7 @@ def rows(runs: dict[str, Run]) -> list[dict[str, Any]]:
             "rounds_to_target": run.rounds_to(TARGET),
             "bytes": run.bytes_per_client_and_round(),
             "total_bytes": total[name],
+            "socket_bytes": run.socket_per_client_and_round(),
             "ratio_to_fedavg": total[name] / total["fedavg"],
         }
         for name, run in runs.items()
@@ -108,24 +115,26 @@ def rows(runs: dict[str, Run]) -> list[dict[str, Any]]:
 def show(table_rows: list[dict[str, Any]], console: Console) -> None:
     """Prints the closing table."""
     table = Table(
-        title="bytes per client and round, down and up, as measured at the server",
+        title="bytes per client and round, down and up, as measured at the server; ratio to FedAvg",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
     )
-    table.add_column("algorithm")
-    for heading in ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "x FedAvg"):
+    table.add_column("algorithm", no_wrap=True)
+    headings = ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "socket", "ratio")
+    for heading in headings:
         table.add_column(heading, justify="right")
     for row in table_rows:
         counts = row["bytes"]
         table.add_row(
             row["algorithm"],
             f"{row['accuracy']:.1%}",
-            f"{row['rounds_to_target']} rounds" if row["rounds_to_target"] else "-",
+            str(row["rounds_to_target"] or "-"),
             f"{counts['model'] + counts['buffer']:,.0f}",
             f"{counts['control']:,.0f}",
             f"{counts['other']:,.0f}",
             f"{row['total_bytes']:,.0f}",
+            "-" if row["socket_bytes"] is None else f"{row['socket_bytes']:,.0f}",
             f"{row['ratio_to_fedavg']:.3f}",
         )
     console.print(table)

@@ -56,6 +56,6 @@ def show(model: dict[str, Any], console: Console) -> None:
     console.print(table)
     console.print(
         f"d = {model['d']:,} parameters, v = {model['v']:,} in S_svr; floats per client and round: "
-        f"FedAvg 2 d, FedPVR {model['multiplier']:.4f} d, SCAFFOLD 4 d",
+        f"FedAvg 2 d, FedPVR {model['multiplier']:.4f} d, SCAFFOLD 4 d; with --variates derived 2 d for all",
         highlight=False,
     )

@@ -25,6 +25,7 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
     page.heading("Bytes per client and round, by purpose")
     parts = {label: run.bytes_per_client_and_round() for label, run in runs.items()}
     page.pictures([plots.stacked_bars("down and up together", "bytes", parts)])
+    _ledgers(page, runs)
     _conformal(page, runs)
     for label, run in runs.items():
         page.heading(f"{label}: drift diversity and shards")
@@ -34,11 +35,11 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
 
 def _labels(run_dirs: list[Path], runs: list[Run]) -> list[str]:
     """Short names for a legend: the algorithm where that tells runs apart, else the folder."""
-    for candidates in ([str(run.config["algorithm"]) for run in runs], [path.name for path in run_dirs]):
+    for candidates in ([run.method for run in runs], [path.name for path in run_dirs]):
         short = [name if len(name) <= MAX_LABEL else f"{name[: MAX_LABEL - 3]}..." for name in candidates]
         if len(set(short)) == len(short):
             return short
-    return [f"{number}: {run.config['algorithm']}" for number, run in enumerate(runs)]
+    return [f"{number}: {run.method}" for number, run in enumerate(runs)]
 
 
 def _summary(page: Page, runs: dict[str, Run]) -> None:
@@ -46,18 +47,20 @@ def _summary(page: Page, runs: dict[str, Run]) -> None:
     rows = []
     for label, run in runs.items():
         config = run.config
-        total = sum(run.bytes_per_client_and_round().values())
+        total, socket = sum(run.bytes_per_client_and_round().values()), run.socket_per_client_and_round()
         rows.append(
             [
                 label,
-                config["algorithm"],
+                run.method,
                 f"{config['model']} on {config['dataset']}",
                 str(len(run.rounds)),
                 f"{run.accuracy():.2%}",
                 f"{total:,.0f}",
+                "-" if socket is None else f"{socket:,.0f}",
             ]
         )
-    headings = ["run", "algorithm", "task", "rounds", "accuracy", "bytes per client and round"]
+    per = "per client and round"
+    headings = ["run", "method", "task", "rounds", "accuracy", f"bytes {per}", f"on the socket {per}"]
     page.table(Table(headings, rows))
 
 
@@ -76,9 +79,39 @@ def _learning(page: Page, runs: dict[str, Run], link: str) -> None:
         ]
     )
     page.text(
-        f"Time is the measured time of each round plus what its bytes take on a link of {link} per client, "
-        "down and up one after the other."
+        "Time is the slowest client's training in each round plus what the bytes of a client take on a link "
+        f"of {link}, down and up one after the other."
     )
+    _times(page, runs, speed, link)
+
+
+def _times(page: Page, runs: dict[str, Run], speed: float, link: str) -> None:
+    """Time to a few accuracies, up to what the worst run has reached."""
+    worst = min(max(run.accuracy_over("round")[1]) for run in runs.values())
+    targets = [worst * share for share in (0.7, 0.85, 1.0)]
+    rows = []
+    for label, run in runs.items():
+        times = (run.seconds_to(target, speed) for target in targets)
+        rows.append([label, *("-" if seconds is None else f"{seconds:,.1f} s" for seconds in times)])
+    page.heading(f"Time to an accuracy on a link of {link}")
+    page.table(Table(["run", *(f"{target:.1%}" for target in targets)], rows))
+
+
+def _ledgers(page: Page, runs: dict[str, Run]) -> None:
+    """What every client and every tensor took, over all rounds."""
+    for label, run in runs.items():
+        clients = [
+            [client or "(no seat)", direction, f"{payload:,}", f"{encoded:,}"]
+            for client, directions in run.by_client().items()
+            for direction, (payload, encoded) in directions.items()
+        ]
+        tensors = [
+            [tensor, purpose, direction, f"{payload:,}", f"{encoded:,}"]
+            for (direction, purpose, tensor), (payload, encoded) in run.by_tensor().items()
+        ]
+        page.heading(f"{label}: bytes by client and by tensor, all rounds")
+        page.table(Table(["client", "direction", "payload", "encoded"], clients))
+        page.table(Table(["tensor or message", "purpose", "direction", "payload", "encoded"], tensors))
 
 
 def _conformal(page: Page, runs: dict[str, Run]) -> None:

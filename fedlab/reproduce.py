@@ -17,7 +17,7 @@ from fedlab import paper, plots
 from fedlab.cells import Cell, run_cells
 from fedlab.page import Page
 from fedlab.rundir import Run
-from fedlab.scales import ALGORITHMS, Column, Scale
+from fedlab.scales import METHODS, Column, Scale
 from fedlab.tables import Table
 
 IID = 100.0
@@ -40,9 +40,9 @@ class Bench:
         """All runs of a scale, shared by its experiments."""
         return self.folder / "runs"
 
-    def cell(self, column: Column, algorithm: str, seed: int, **changes: object) -> Cell:
+    def cell(self, column: Column, method: str, seed: int, **changes: object) -> Cell:
         """One run of a column."""
-        return Cell.of(self.scale.cell(column, algorithm, seed, self.runs, self.data_dir) | changes)
+        return Cell.of(self.scale.cell(column, method, seed, self.runs, self.data_dir) | changes)
 
     def central(self, column: Column, seed: int) -> Cell:
         """The pooled baseline: one client that has everything."""
@@ -73,10 +73,10 @@ def _table1(bench: Bench, out: Path, page: Page) -> None:
     cells = _grid(bench)
     bench.run(list(cells.values()))
     rows, speed_ups = [], []
-    for algorithm in ALGORITHMS:
-        row, speeds = [algorithm], [algorithm]
+    for method in METHODS:
+        row, speeds = [method], [method]
         for column in bench.scale.columns:
-            reached = _rounds(bench, cells, column, algorithm)
+            reached = _rounds(bench, cells, column, method)
             base = _rounds(bench, cells, column, "fedavg")
             row.append(" / ".join(str(r) if r else f"{_length(bench, cells, column)}+" for r in reached))
             pairs = [(b, r) for b, r in zip(base, reached, strict=True) if b and r]
@@ -105,15 +105,13 @@ def _table2(bench: Bench, out: Path, page: Page) -> None:
     everything = cells | central
     bench.run(list(everything.values()))
     rows = []
-    for algorithm in ("centralised", *ALGORITHMS):
-        row = [algorithm]
+    for method in ("centralised", *METHODS):
+        row = [method]
         for column in bench.scale.columns:
-            found = [
-                bench.read((cells | central)[column.name, algorithm, seed]) for seed in range(bench.seeds)
-            ]
+            found = [bench.read((cells | central)[column.name, method, seed]) for seed in range(bench.seeds)]
             row.append(_spread([100 * run.accuracy() for run in found]))
-        one = everything[bench.scale.columns[0].name, algorithm, 0]
-        row.append("-" if algorithm == "centralised" else f"{_floats(bench.read(one)):.4f} d")
+        one = everything[bench.scale.columns[0].name, method, 0]
+        row.append("-" if method == "centralised" else f"{_floats(bench.read(one)):.4f} d")
         rows.append(row)
     headings = ["algorithm", *(column.name for column in bench.scale.columns), "floats per client and round"]
     title = f"Top-1 accuracy after the last round, in per cent, over {bench.seeds} seeds"
@@ -180,9 +178,9 @@ def _fig_svr_start(bench: Bench, out: Path, page: Page) -> None:
 def _fig_conformal(bench: Bench, out: Path, page: Page) -> None:
     """Coverage against size of conformal prediction sets."""
     column = bench.scale.columns[0]
-    cells = {algorithm: bench.cell(column, algorithm, 0) for algorithm in ALGORITHMS}
+    cells = {method: bench.cell(column, method, 0) for method in METHODS}
     bench.run(list(cells.values()))
-    runs = {algorithm: bench.read(cell) for algorithm, cell in cells.items()}
+    runs = {method: bench.read(cell) for method, cell in cells.items()}
     rows = [
         [name, *(f"{s['coverage']:.3f} with {s['mean_size']:.2f}" for s in run.conformal)]
         for name, run in runs.items()
@@ -228,19 +226,18 @@ Cells = dict[tuple[str, str, int], Cell]
 
 
 def _grid(bench: Bench) -> Cells:
-    """Every algorithm on every column, with every seed."""
+    """Every method on every column, with every seed."""
     return {
-        (column.name, algorithm, seed): bench.cell(column, algorithm, seed)
+        (column.name, method, seed): bench.cell(column, method, seed)
         for column in bench.scale.columns
-        for algorithm in ALGORITHMS
+        for method in METHODS
         for seed in range(bench.seeds)
     }
 
 
-def _rounds(bench: Bench, cells: Cells, column: Column, algorithm: str) -> list[int | None]:
+def _rounds(bench: Bench, cells: Cells, column: Column, method: str) -> list[int | None]:
     return [
-        bench.read(cells[column.name, algorithm, seed]).rounds_to(column.target)
-        for seed in range(bench.seeds)
+        bench.read(cells[column.name, method, seed]).rounds_to(column.target) for seed in range(bench.seeds)
     ]
 
 
@@ -278,7 +275,7 @@ def _learning_curves(bench: Bench, cells: Cells, out: Path, page: Page) -> None:
     page.heading("Learning curves, seed 0")
     figures = []
     for column in bench.scale.columns:
-        series = {a: bench.read(cells[column.name, a, 0]).accuracy_over("round") for a in ALGORITHMS}
+        series = {a: bench.read(cells[column.name, a, 0]).accuracy_over("round") for a in METHODS}
         figures.append(plots.curves(column.name, "round", "accuracy in per cent", series, percent=True))
     for number, figure in enumerate(figures):
         plots.save(figure, out, f"curves-{number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,16 @@ class Run:
         return float(evaluated[-1])
 
     def accuracy_over(self, unit: str, bits_per_second: float = math.inf) -> tuple[list[float], list[float]]:
-        """Accuracies over rounds, over megabytes of one client, or over seconds on a link of some speed."""
+        """Accuracies over rounds, over megabytes of one client, or over seconds on links of some speed.
+
+        Seconds are those of the slowest client's training in each round, and of one client's transfers.
+        """
         xs, ys = [], []
         megabytes = seconds = 0.0
         for record in self.rounds:
             sent = sum(sum(counts.values()) for counts in record["bytes"].values()) / record["updates"]
             megabytes += sent / 1e6
-            seconds += record["seconds"]["round"] + 8 * sent / bits_per_second
+            seconds += record["seconds"]["train"] + 8 * sent / bits_per_second
             if record["accuracy"] is not None:
                 xs.append({"round": float(record["round"]), "megabytes": megabytes, "seconds": seconds}[unit])
                 ys.append(float(record["accuracy"]))
@@ -46,6 +50,50 @@ class Run:
             if record["accuracy"] is not None and record["accuracy"] >= accuracy:
                 return int(record["round"])
         return None
+
+    def seconds_to(self, accuracy: float, bits_per_second: float) -> float | None:
+        """Time to an accuracy on links of some speed."""
+        pairs = zip(*self.accuracy_over("seconds", bits_per_second), strict=True)
+        return next((seconds for seconds, reached in pairs if reached >= accuracy), None)
+
+    def socket_per_client_and_round(self) -> float | None:
+        """Both directions together, as the kernel counted them on TCP connections; None where it did not."""
+        tables = [table for record in self.rounds if (table := record.get("socket")) is not None]
+        if len(tables) < len(self.rounds):
+            return None
+        total = sum(sum(counts.values()) for table in tables for counts in table.values())
+        return float(total / sum(record["updates"] for record in self.rounds))
+
+    def by_client(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Payload and encoded bytes by client and direction, over all rounds."""
+        table: dict[str, dict[str, tuple[int, int]]] = {}
+        for client, direction, _, _, payload, encoded in self._entries():
+            before = table.setdefault(client, {}).get(direction, (0, 0))
+            table[client][direction] = (before[0] + payload, before[1] + encoded)
+        return table
+
+    def by_tensor(self) -> dict[tuple[str, str, str], tuple[int, int]]:
+        """Payload and encoded bytes by direction, purpose and tensor, over all rounds and clients."""
+        table: dict[tuple[str, str, str], tuple[int, int]] = {}
+        for _, direction, purpose, tensor, payload, encoded in self._entries():
+            before = table.get((direction, purpose, tensor), (0, 0))
+            table[direction, purpose, tensor] = (before[0] + payload, before[1] + encoded)
+        return table
+
+    def _entries(self) -> Iterator[tuple[str, str, str, str, int, int]]:
+        for record in self.rounds:
+            for client, directions in record.get("traffic", {}).items():
+                for direction, purposes in directions.items():
+                    for purpose, tensors in purposes.items():
+                        for tensor, (payload, encoded) in tensors.items():
+                            yield client, direction, purpose, tensor, payload, encoded
+
+    @property
+    def method(self) -> str:
+        """The algorithm, with what differs from its plain form."""
+        config = self.config
+        derived = ["derived"] if config.get("variates") == "derived" else []
+        return " ".join([str(config["algorithm"]), *derived, *config.get("codec", [])])
 
     def bytes_per_client_and_round(self) -> dict[str, float]:
         """Both directions together, by purpose, as the server counted them."""

@@ -12,7 +12,16 @@ from common import datasets, presets
 from common.partition import dirichlet_partition, write_partition
 from fedlab import paper
 
-ALGORITHMS = ("fedavg", "fedprox", "scaffold", "feddyn", "fedpvr")
+METHODS: dict[str, dict[str, str]] = {
+    "fedavg": {"algorithm": "fedavg"},
+    "fedprox": {"algorithm": "fedprox"},
+    "scaffold": {"algorithm": "scaffold"},
+    "scaffold derived": {"algorithm": "scaffold", "variates": "derived"},
+    "feddyn": {"algorithm": "feddyn"},
+    "fedpvr": {"algorithm": "fedpvr"},
+    "fedpvr derived": {"algorithm": "fedpvr", "variates": "derived"},
+}
+"""The rows of the tables: algorithms and, where there is a control variate, both ways of having it."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +54,13 @@ class Scale:
     central_rounds: int = 20
     """Epochs of the centralised baseline."""
 
-    def cell(self, column: Column, algorithm: str, seed: int, folder: Path, data_dir: str) -> dict[str, Any]:
+    def cell(self, column: Column, method: str, seed: int, folder: Path, data_dir: str) -> dict[str, Any]:
         """The settings of one run."""
-        found = {"algorithm": algorithm, "dataset": column.dataset, "model": column.model, "seed": seed}
+        found: dict[str, Any] = dict(METHODS[method])
         if self.name == "paper":
-            preset = f"{column.dataset}-{column.model}-a{column.alpha}"
-            found = {"algorithm": algorithm, "preset": preset, "seed": seed}
+            found |= {"preset": f"{column.dataset}-{column.model}-a{column.alpha}", "seed": seed}
         else:
-            found["alpha"] = column.alpha
+            found |= {"dataset": column.dataset, "model": column.model, "seed": seed, "alpha": column.alpha}
         found |= self.settings | column.options
         if column.dataset != "digits":
             found["data_dir"] = data_dir

@@ -57,6 +57,7 @@ class Answer:
     declined: str = ""
     validation_accuracy: float | None = None
     update_id: str = ""
+    train_seconds: float = 0.0
 
 
 @dataclass
@@ -189,6 +190,11 @@ class Federation:
                 raise UnavailableError("the server is stopping")
             return None if self.phase is Phase.FINISHED else self.round
 
+    def all_told(self) -> bool:
+        """Whether every client that has not left knows that the run is finished."""
+        here = (m.name for m in self.members.by_name.values() if m.index not in self._gone)
+        return all(name in self.told for name in here)
+
     def leave(self, name: str, reason: str) -> None:
         """A client will not come back by itself: rounds go on without it until it joins again."""
         member = self.members.get(name)
@@ -229,6 +235,8 @@ class Federation:
                 Fault.MALFORMED,
                 f"client {member.name!r} joined with {member.examples} examples, got {answer.examples}",
             )
+        if not 0 <= answer.train_seconds < math.inf:
+            raise WireError.malformed(f"train_seconds must not be negative, got {answer.train_seconds}")
         if not math.isfinite(answer.loss):
             raise WireError(Fault.NOT_FINITE, f"the training loss is {answer.loss}; lower --eta-l?")
 
@@ -243,9 +251,9 @@ class Federation:
             return None
         return self.spool.part(member.index, update_id)
 
-    def drop(self, name: str) -> None:
+    def drop(self, name: str, upload: Upload) -> None:
         """Forgets what has come of a client's update."""
-        self.spool.drop(self.members.get(name).index)
+        self.spool.drop(self.members.get(name).index, upload)
 
     def finish(self, answer: Answer) -> Outcome:
         """Counts a complete update, or notes that there will be none."""

@@ -45,6 +45,8 @@ class Rounds:
         """Where x ends and c begins in a broadcast."""
         self._shared = True
         """Whether c follows from what x did in the round before; at first it is zero."""
+        self._consistent = True
+        """Whether every c_i of the open round follows from its y_i."""
 
     async def run(self) -> None:
         """Everything from preparation to the last evaluation."""
@@ -133,6 +135,7 @@ class Rounds:
         derivable = self._shared and self._config.variates == "derived"
         current = await self._federation.open(r, seen, frames, derivable)
         aggregate = Aggregate(self._federation.layout, seen)
+        self._consistent = True
         counted: dict[int, Answer] = {}
         answers = []
         for i, coming in current.answers.items():
@@ -149,7 +152,10 @@ class Rounds:
             "validation_accuracy": _mean(answer.validation_accuracy for answer in counted.values()),
             "eta_l": self._federation.eta_l(r),
             **self._federation.traffic.close_round(),
-            "seconds": {"round": time.monotonic() - started},
+            "seconds": {
+                "round": time.monotonic() - started,
+                "train": max(answer.train_seconds for answer in counted.values()),
+            },
             "drift": await asyncio.to_thread(aggregate.drift_diversity),
             "layer_drift": await asyncio.to_thread(aggregate.drift_diversity, by_layer=True),
         }
@@ -194,6 +200,7 @@ class Rounds:
         c_i = ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
         raw = self._federation.spool.read(r, i)
         values = self._intake.values(raw, current.seen, c_i, self._step_sum(answer))
+        self._consistent &= self._intake.follows(values, current.seen, c_i, self._step_sum(answer))
         aggregate.add(values, c_i, weight)
         ledger.stage(i, r, current.seen, values)
 
@@ -213,7 +220,7 @@ class Rounds:
             self._config.eta_g,
             self._config.weighting,
         )
-        self._shared = step_sum is not None and self._federation.down.plain and computable(layout)
+        self._shared = step_sum is not None and self._consistent and self._federation.down.plain
         if step_sum is not None and self._shared:
             share_variate(layout, self._algorithm, reduced(layout, flat), new, step_sum)
         for index, spec in enumerate(layout.specs):

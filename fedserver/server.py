@@ -69,6 +69,7 @@ async def serve(
             try:
                 number = await _run_until(stopped, rounds, federation)
             finally:
+                federation.traffic.sample()
                 await server.stop(grace=1.0)
                 run_dir.write_traffic(federation.traffic.whole())
         finally:
@@ -130,5 +131,5 @@ async def _farewell(federation: Federation) -> None:
     """Waits until every client has been told of the end, but not for long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
-            while len(federation.told) < len(federation.members.by_name):
+            while not federation.all_told():
                 await asyncio.sleep(0.02)

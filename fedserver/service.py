@@ -26,7 +26,7 @@ from fedserver.traffic import Call
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 IDLE_S = 60.0
-"""An upload of which not a single byte has come for this long is given up."""
+"""How often an upload without a new frame is looked at: without a byte since the last look it is given up."""
 
 M = TypeVar("M", bound=Message)
 
@@ -135,7 +135,8 @@ class Service:
             tensors += manifest(Coding(variates))
         header = self._header(current, counted, tensors)
         start = (request.resume.position.tensor, request.resume.position.offset)
-        if request.resume.round == current.number and any(frame.position == start for frame in frames):
+        starts = {frame.position for frame in frames} | {(len(tensors), 0)}
+        if request.resume.round == current.number and start in starts:
             header.resumed_at.CopyFrom(request.resume.position)
             frames = [frame for frame in frames if frame.position >= start]
         return header, frames
@@ -212,9 +213,9 @@ class Service:
         federation = self._federation
         current = federation.round
         assert current is not None
+        upload = federation.begin(answer, start)
+        stream = await upload.begin()
         try:
-            upload = federation.begin(answer, start)
-            stream = await upload.begin()
             while (frame := await self._next_frame(frames, call)) is not None:
                 chunk = read_chunk(frame)
                 if chunk is None:
@@ -222,9 +223,13 @@ class Service:
                 await upload.add(stream, chunk)
             await asyncio.to_thread(upload.check_complete, current.seen)
         except WireError:
-            federation.drop(answer.name)
+            federation.drop(answer.name, upload)
             raise
-        return federation.finish(answer)
+        upload.require_current(stream)
+        outcome = federation.finish(answer)
+        if outcome is not Outcome.ACCEPTED:
+            federation.drop(answer.name, upload)
+        return outcome
 
     async def _next_frame(self, frames: AsyncIterator[bytes], call: Call) -> bytes | None:
         """A stream without progress must not hold its place for ever; a slow one may take all its time."""
@@ -272,4 +277,5 @@ def _answer(header: pb.UpdateHeader) -> Answer:
         declined=_printable(header.declined),
         validation_accuracy=header.validation_accuracy if known else None,
         update_id=header.update_id,
+        train_seconds=header.train_seconds,
     )

@@ -45,6 +45,11 @@ class Upload:
             self._stream += 1
             return self._stream
 
+    def require_current(self, stream: int) -> None:
+        """Raises for a stream whose update another stream goes on with, or starts again."""
+        if stream != self._stream:
+            raise SupersededError("another stream of this client goes on with its update")
+
     @property
     def position(self) -> Position:
         """Everything before this has come."""
@@ -53,8 +58,7 @@ class Upload:
     async def add(self, stream: int, chunk: Chunk) -> None:
         """Takes in one chunk of a stream."""
         async with self._lock:
-            if stream != self._stream:
-                raise SupersededError("another stream goes on with this update")
+            self.require_current(stream)
             writing = asyncio.ensure_future(asyncio.to_thread(self._receiver.add, chunk))
             try:
                 await asyncio.shield(writing)
@@ -74,7 +78,8 @@ class Upload:
         self._path.replace(path)
 
     def discard(self) -> None:
-        """Removes what was not kept."""
+        """Removes what was not kept; a stream that is still alive ends at its next chunk."""
+        self._stream += 1
         self._path.unlink(missing_ok=True)
 
 
@@ -113,11 +118,10 @@ class Spool:
         """Counts the upload of client i as whole."""
         self._parts.pop(i).keep(self.path(r, i))
 
-    def drop(self, i: int) -> None:
-        """Forgets the upload of client i."""
-        part = self._parts.pop(i, None)
-        if part is not None:
-            part.discard()
+    def drop(self, i: int, part: Upload | None = None) -> None:
+        """Forgets the upload of client i; only if it is this one, where one is given."""
+        if i in self._parts and part in (None, self._parts[i]):
+            self._parts.pop(i).discard()
 
     def path(self, r: int, i: int) -> Path:
         """Where the update of client i for round r is kept."""

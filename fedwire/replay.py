@@ -14,7 +14,7 @@ from common.aggregate import Aggregate, ServerState
 from common.algorithms import ALGORITHMS
 from common.coding import Coding
 from common.errors import DataError
-from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
+from common.intake import Intake, reduced, share_variate, shared_step_sum
 from common.names import natural
 from common.tensors import Flat, Layout, Purpose
 from fedpvr.v1 import federation_pb2 as pb
@@ -118,6 +118,7 @@ class Replay:
         codecs = header.update_codec or "fp32", header.control_codec or "fp32"
         intake = Intake(layout, algorithm, *codecs, header.derived)
         aggregate = Aggregate(layout, seen)
+        consistent = True
         unknown = []
         steps = []
         for transfer in ups:
@@ -128,11 +129,12 @@ class Replay:
                 unknown.append(transfer.client)
             steps.append(update.steps * header.eta_l)
             found = intake.values(assemble(self._capture, transfer), seen, c_i, steps[-1])
+            consistent &= intake.follows(found, seen, c_i, steps[-1])
             aggregate.add(found, c_i, float(update.examples) if header.weighting == "examples" else 1.0)
             self._variates[transfer.client] = found[layout.part(*MODEL).num_bytes :]
         new = aggregate.result(seen, header.eta_g, header.num_clients, self._server)
         step_sum = shared_step_sum(steps, header.num_clients, header.eta_g, header.weighting)
-        if step_sum is not None and not _lossy(current.coding) and computable(layout):
+        if step_sum is not None and consistent and not _lossy(current.coding):
             share_variate(layout, algorithm, reduced(layout, seen), new, step_sum)
             return new, []
         problems = [

@@ -10,14 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.zygote import Forked, Zygote
+
 HERE = Path(__file__).parent
 WAIT_S = 90.0
+
+
+@cache
+def _zygote() -> Zygote:
+    """One for all tests of this process."""
+    return Zygote()
 
 
 class Federation:
@@ -26,7 +35,7 @@ class Federation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.address = ""
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "problem.py", folder)
 
@@ -54,6 +63,10 @@ class Federation:
 
     def start(self, name: str, program: str, *arguments: str) -> None:
         """Starts a process whose output goes to a log."""
+        if program == "fedclient":
+            (self.folder / f"{name}.log").touch()
+            self.processes[name] = _zygote().start(list(arguments), self.folder, self.folder / f"{name}.log")
+            return
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", program, *arguments],

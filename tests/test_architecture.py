@@ -26,6 +26,7 @@ ONLY_IN = {
     "fedpvr": {
         *("wire.py", "manifest.py", "dialogue.py", "capture.py"),
         *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
+        *("transfers.py", "inspect.py", "replay.py"),
     },
 }
 WITHOUT_TORCH = [

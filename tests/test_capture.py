@@ -118,6 +118,16 @@ def test_an_announced_size_alone_allocates_nothing(tmp_path: Path) -> None:
     assert "claims 4294967295 bytes" in read(tmp_path / "c")[1][0]
 
 
+def test_a_tail_of_zeros_is_damage_and_no_message(tmp_path: Path) -> None:
+    """What a power cut may leave behind; the CRC32C of nothing is zero."""
+    write(tmp_path / "c", MESSAGES)
+    with (tmp_path / "c").open("ab") as file:
+        file.write(bytes(64))
+    records, problems = read(tmp_path / "c")
+    assert len(records) == len(MESSAGES)
+    assert "claims 0 bytes" in problems[0]
+
+
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("do not overwrite")
     with pytest.raises(ConfigError, match=r"--capture .* is not a capture file"):

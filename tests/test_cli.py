@@ -199,6 +199,8 @@ def test_status_shows_a_running_server_to_people_and_scripts(federation: Federat
     assert status["phase"] in ("preparing", "waiting")
     assert [client["name"] for client in status["clients"]] == ["early"]
     assert status["bytes"]["down"].keys() == {"model", "buffer", "control", "other"}
+    # Of the client that waits nothing is counted yet; this call itself is the only one of nobody's.
+    assert status["traffic"].keys() <= {""}
     shown = invoke("fedserver", "status", "--server", federation.address)
     assert shown.exit_code == 0
     assert "early" in shown.output

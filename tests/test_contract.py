@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -256,6 +257,45 @@ def test_health_and_reflection_are_the_standard_ones(peers: Peers) -> None:
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         (answer,) = reflection.ServerReflectionInfo(iter([request]), timeout=10)
         assert "fedpvr.v1.Federation" in [service.name for service in answer.list_services_response.service]
+
+
+def test_of_two_uploads_of_one_client_the_later_goes_on_and_nothing_is_mixed(peers: Peers) -> None:
+    """The first stream hangs halfway; the second starts anew, and what the first brings then is refused."""
+    frames = peers.update("a", 1)
+    spoiled = peers.update("a", 1)
+    _replace_chunk(spoiled, 7.0)
+    halfway, go_on = threading.Event(), threading.Event()
+
+    def hanging() -> Iterator[pb.UpdateFrame]:
+        yield from spoiled[:3]
+        halfway.set()
+        go_on.wait(20)
+        yield from spoiled[3:]
+
+    caught: list[tuple[grpc.StatusCode, str]] = []
+    first = threading.Thread(
+        target=lambda: caught.append(_code(lambda: peers.stub.PushUpdate(hanging(), timeout=30)))
+    )
+    first.start()
+    assert halfway.wait(20)
+    spool = peers.federation.folder / "run" / "spool"
+    deadline = time.monotonic() + 20
+    while not list(spool.glob("*.part")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    def second() -> Iterator[pb.UpdateFrame]:
+        """Lets the first stream go on when half of it is through, and breaks off: it was not to count."""
+        yield from frames[:4]
+        go_on.set()
+        first.join(20)
+        yield frames[0]
+
+    reply = peers.stub.PushUpdate(second(), timeout=30)
+    assert caught == [
+        (grpc.StatusCode.ABORTED, "another stream of this client goes on with its update"),
+    ]
+    assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
+    assert not list(spool.rglob("*"))
 
 
 def test_the_conversation_to_its_end(peers: Peers) -> None:

@@ -16,18 +16,21 @@ from fedlab.processes import LocalFederation
 from tests.processes import alive
 
 
-def test_the_demo_compares_three_algorithms_by_measured_bytes(tmp_path: Path) -> None:
+def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "2", "--json"]
     done = subprocess.run([*command, "--out", str(tmp_path / "demo")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = {row["algorithm"]: row for row in json.loads(done.stdout)}
-    assert list(rows) == ["fedpvr", "fedavg", "scaffold"]
+    assert list(rows) == ["fedpvr", "fedpvr derived", "fedavg", "scaffold", "scaffold derived"]
     d, v = 4 * 38_282, 4 * 650
     assert rows["fedavg"]["bytes"]["model"] == 2 * d
     assert rows["fedavg"]["bytes"]["control"] == 0
     assert rows["fedpvr"]["bytes"]["control"] == 2 * v
     assert rows["scaffold"]["bytes"]["control"] == 2 * d
+    assert rows["fedpvr derived"]["bytes"]["control"] == rows["scaffold derived"]["bytes"]["control"] == 0
+    assert rows["scaffold derived"]["accuracy"] == rows["scaffold"]["accuracy"]
     assert rows["fedavg"]["ratio_to_fedavg"] == 1
+    assert all(row["total_bytes"] < row["socket_bytes"] < 1.03 * row["total_bytes"] for row in rows.values())
     assert rows["fedpvr"]["ratio_to_fedavg"] == pytest.approx(1 + v / d, abs=0.005)
     assert rows["scaffold"]["ratio_to_fedavg"] == pytest.approx(2, abs=0.01)
     assert "fedpvr: round 2, accuracy" in done.stderr

@@ -20,7 +20,7 @@ from common.schedule import step_size
 from fedlab import cli, paper
 from fedlab.cells import Cell, run_cells
 from fedlab.reproduce import EXPERIMENTS, Bench, reproduce
-from fedlab.scales import Column, Scale
+from fedlab.scales import METHODS, Column, Scale
 from fedlab.tables import Table
 
 SHORT = Scale(
@@ -44,7 +44,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_table_1_counts_rounds_and_puts_the_papers_numbers_beside(bench: Bench) -> None:
     out = bench.folder / "table1"
     rows = json.loads((out / "table1.json").read_text())
-    assert [row["algorithm"] for row in rows] == ["fedavg", "fedprox", "scaffold", "feddyn", "fedpvr"]
+    assert [row["algorithm"] for row in rows] == list(METHODS)
     assert all(row["digits mlp a=0.5 to 99%"] == "2+" for row in rows)
     page = (out / "report.html").read_text()
     assert "100+" in page
@@ -123,9 +123,28 @@ def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
     page = out.read_text()
     assert page.count("<svg") >= 8
     assert "over time on a link of 2Mbit" in page
+    assert "Time to an accuracy on a link of 2Mbit" in page
+    assert "bytes by client and by tensor" in page
+    assert "classifier.weight" in page
     missing = CliRunner().invoke(cli.main, ["report", os.devnull])
     assert missing.exit_code == 1
     assert "is not a run directory" in missing.output
+
+
+def test_a_comparison_states_time_to_accuracy_for_every_method_and_codec(tmp_path: Path) -> None:
+    flags = ["--num-clients", "2", "--rounds", "2", "--local-epochs", "1", "--target", "0.1", "--json"]
+    command = ["compare", *flags, "--codecs", "int8", "--out", str(tmp_path)]
+    slow, fast = (CliRunner().invoke(cli.main, [*command, "--link", link]) for link in ("1Mbit", "2Mbit"))
+    assert slow.exit_code == fast.exit_code == 0, slow.output
+    rows = {row["method"]: row for row in json.loads(slow.stdout)}
+    assert list(rows) == ["fedavg", "fedpvr", "fedpvr derived", "scaffold", "scaffold derived"]
+    assert rows["scaffold derived"]["up_bytes"] == rows["fedavg"]["up_bytes"] < rows["scaffold"]["up_bytes"]
+    assert rows["scaffold"]["accuracy"] == rows["scaffold derived"]["accuracy"]
+    for row, at_twice in zip(rows.values(), json.loads(fast.stdout), strict=True):
+        assert row["transfer_seconds"] == pytest.approx(2 * at_twice["transfer_seconds"])
+        if row["seconds_to_target"] is not None:
+            assert row["seconds_to_target"] > at_twice["seconds_to_target"]
+    assert CliRunner().invoke(cli.main, ["compare", "--codecs", "int7"]).exit_code == 2
 
 
 @pytest.mark.parametrize(("text", "bits"), [("2Mbit", 2e6), ("10 kbit/s", 1e4), ("1.5Gbit", 1.5e9)])

@@ -99,6 +99,7 @@ def test_a_replay_notices_one_changed_number(tmp_path: Path) -> None:
             data = chunk_frame(0, chunk.offset, numbers.view(np.uint8))
         passed = Passed(record.time_ns, record.up, data, Entry(""), record.client, record.round)
         writer.write(record.rpc, record.call[1], passed)
+    writer.close()
     verdicts = found("replay", str(tmp_path / "changed"), "--run-dir", RUN, code=1)
     assert [verdict["same"] for verdict in verdicts] == [True, False, True]
     assert verdicts[1]["problems"] == ["model 0.weight differs"]

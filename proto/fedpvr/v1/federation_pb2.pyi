@@ -229,7 +229,7 @@ class PullRoundRequest(_message.Message):
 
     @_builtins.property
     def resume(self) -> Global___Resume:
-        """After a broken download: go on there, if that round is still open."""
+        """After a broken download: go on there. Granted if that round is still open and a chunk of this download starts there."""
 
     def __init__(
         self,
@@ -359,8 +359,9 @@ class RoundHeader(_message.Message):
     derived: _builtins.bool
     """The server computes c_i from y_i: an update has no CONTROL tensors. And where a tensor of c is announced with
     CODEC_DERIVED, the client computes it: c is zero in round 1, else (x of the round before - x) / (K_i * eta_l of the
-    round before), element by element in the tensor's own dtype. Announced so only to a client that named that round in
-    `after_round`, and only if all N clients took part in it with the same K_i, a uniform mean and eta_g = 1.
+    round before), element by element in the tensor's own dtype, float32 or float64. Announced so only to a client that
+    named that round in `after_round`, and only if all N clients took part in it with the same K_i * eta_l, x and c go
+    down raw, the mean is uniform and eta_g = 1.
     """
     num_clients: _builtins.int
     """What the server does with the updates, so that anyone who saw them can compute the next round's x and c.
@@ -480,6 +481,7 @@ class UpdateHeader(_message.Message):
     DECLINED_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
+    TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
@@ -502,9 +504,11 @@ class UpdateHeader(_message.Message):
     """With `declined`: the client cannot take part any more. This and later rounds go on without it until it joins again;
     `round` is not looked at.
     """
+    train_seconds: _builtins.float
+    """How long the client trained, for the run's record."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
-        """Those of the round header, CLIENT_CONTROL left out, with the update's codecs."""
+        """Those of the round header with the update's codecs; CLIENT_CONTROL and, in a derived run, CONTROL left out."""
 
     @_builtins.property
     def resume_from(self) -> _tensor_pb2.Position:
@@ -526,10 +530,11 @@ class UpdateHeader(_message.Message):
         declined: _builtins.str = ...,
         leaving: _builtins.bool = ...,
         resume_from: _tensor_pb2.Position | None = ...,
+        train_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
     _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015

@@ -31,9 +31,11 @@ class FederationStub:
     run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
     needs only an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
-    message is one line that says what was expected, what came and what to do.
+    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
+    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
+    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
+    line that says what was expected, what came and what to do.
     """
 
     @_typing.overload
@@ -68,9 +70,11 @@ class FederationAsyncStub(FederationStub):
     run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
     needs only an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
-    message is one line that says what was expected, what came and what to do.
+    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
+    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
+    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
+    line that says what was expected, what came and what to do.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -101,9 +105,11 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
     needs only an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract, NOT_FOUND for a client that has
-    not joined this run, FAILED_PRECONDITION for another protocol version, UNAVAILABLE while the server stops. The
-    message is one line that says what was expected, what came and what to do.
+    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
+    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
+    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
+    line that says what was expected, what came and what to do.
     """
 
     @_abc_1.abstractmethod
