@@ -17,12 +17,18 @@ LINES = [
     (document.name, line.strip())
     for document in DOCUMENTS
     for line in document.read_text().splitlines()
-    if re.match(r"    (fedserver|fedclient|fedlab|make) ", line)
+    if re.match(r"    (fedserver|fedclient|fedlab|fedwire|make) ", line)
 ]
 
 
 @pytest.mark.parametrize(("document", "line"), LINES)
-def test_every_command_in_the_documents_exists_with_these_flags(document: str, line: str) -> None:
+def test_every_command_in_the_documents_exists_with_these_flags(
+    document: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run.fedwire", "b.fedwire", "run.pcap"):
+        (tmp_path / name).touch()
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     program, *arguments = shlex.split(line, comments=True)
     if program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
