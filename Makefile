@@ -31,8 +31,10 @@ proto: venv  ## Generate the bindings from proto/ again.
 	$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 		--grpc_python_out=proto --mypy_grpc_out=quiet:proto proto/fedpvr/v1/federation.proto
 
-bench: venv  ## Measure the wire codec and the fold.
+bench: venv  ## Measure the wire, the codecs, captures and the fold.
 	$(BIN)/python benchmarks/bench_wire.py
+	$(BIN)/python benchmarks/bench_codec.py
+	$(BIN)/python benchmarks/bench_capture.py
 	$(BIN)/python benchmarks/bench_fold.py
 
 # The environment is rebuilt only when the pins change; the copy inside it says which pins it has.

@@ -66,26 +66,27 @@ class Coding:
         if self.plain:
             return values
         raw = self.wire.allocate()
-        residuals = self.residuals
-        position = {k: to for to, k in enumerate(self._lossy_differences())}
+        left_out = dict(zip(self._lossy_differences(), self._residual_arrays(residual), strict=True))
         for k, way in enumerate(self.ways):
             mine, out = self._elements(values, k), self.wire.raw(raw, k)
-            if not way.codec.lossy:
-                way.codec.encode(mine, out, random)
-            elif way.difference and x is not None:
-                wanted = mine - self._elements(x, k)
-                left = residuals.array(residual, position[k]).reshape(-1) if residual is not None else None
-                if left is not None:
-                    wanted += left
+            if way.difference and x is not None:
+                base, left = self._elements(x, k), left_out[k]
+                wanted = mine - base
+                wanted += left
                 way.codec.encode(wanted, out, random)
-                self._decode_tensor(k, raw, x, mine)
-                if left is not None:
-                    way.codec.decode(out, left)
-                    np.subtract(wanted, left, out=left)
+                way.codec.decode(out, left)
+                np.add(left, base, out=mine)
+                np.subtract(wanted, left, out=left)
             else:
                 way.codec.encode(mine, out, random)
-                way.codec.decode(out, mine)
+                if way.codec.lossy:
+                    way.codec.decode(out, mine)
         return raw
+
+    def _residual_arrays(self, residual: Flat | None) -> list[Array]:
+        residuals = self.residuals
+        flat = residuals.allocate() if residual is None else residual
+        return [residuals.array(flat, k).reshape(-1) for k in range(len(residuals.specs))]
 
     def receive(self, raw: Flat, x: Flat | None) -> Flat:
         """The values in bytes that came; `x` is laid out as the values are."""
