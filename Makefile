@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow lint format proto bench clean venv
+.PHONY: help demo test test-slow lint format proto bench bench-link clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ bench: venv  ## Measure the wire, the codecs, captures and the fold.
 	$(BIN)/python benchmarks/bench_codec.py
 	$(BIN)/python benchmarks/bench_capture.py
 	$(BIN)/python benchmarks/bench_fold.py
+
+bench-link: venv  ## Measure rounds on slow links made with tc (needs root).
+	$(BIN)/python benchmarks/bench_link.py
 
 # The environment is rebuilt only when the pins change; the copy inside it says which pins it has.
 venv:
