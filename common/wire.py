@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import google_crc32c
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from common.errors import Fault, WireError
 from common.tensors import Flat, Layout
@@ -27,9 +28,18 @@ _CHUNK_IN_FRAME = b"\x12"  # Field 2.
 _DATA_IN_CHUNK = b"\x22"  # Field 4.
 
 
+M = TypeVar("M", bound=Message)
 Position = tuple[int, int]
 """How far a stream of chunks has come: tensor and offset into it."""
 START: Position = (0, 0)
+
+
+def parsed(kind: type[M], data: bytes) -> M:
+    """A message of this kind; raises a WireError for other bytes."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
 
 
 def varint(value: int) -> bytes:
@@ -96,12 +106,9 @@ def read_chunk(frame: bytes) -> Chunk | None:
     """
     chunk = _read_in_place(frame)
     if chunk is None and frame[:1] != _HEADER_IN_FRAME:
-        try:
-            parsed = federation_pb2.RoundFrame.FromString(frame)
-        except DecodeError as error:
-            raise WireError.malformed(f"not a frame of this protocol: {error}") from error
-        if parsed.WhichOneof("frame") == "chunk":
-            c = parsed.chunk
+        message = parsed(federation_pb2.RoundFrame, frame)
+        if message.WhichOneof("frame") == "chunk":
+            c = message.chunk
             return Chunk(c.tensor, c.offset, c.crc32c, np.frombuffer(c.data, np.uint8))
     return chunk
 

@@ -6,9 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
-
-from google.protobuf.message import DecodeError, Message
 
 from common.algorithms import ALGORITHMS
 from common.codecs import DERIVED
@@ -18,21 +15,12 @@ from common.intake import Intake
 from common.manifest import manifest, require_same
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
-from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, read_chunk
+from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, parsed, read_chunk
 from fedclient.download import Download
 from fedclient.train import Task, Update
 from fedclient.transport import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
-
-M = TypeVar("M", bound=Message)
-
-
-def _parsed(kind: type[M], data: bytes) -> M:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -105,7 +93,7 @@ class Connection:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
         request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
-        reply = _parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
+        reply = parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
         return Seat(
@@ -143,7 +131,7 @@ class Connection:
             resume=download.resume(),
         )
         frames = self._transport.pull(request.SerializeToString())
-        first = _parsed(pb.RoundFrame, next(frames, b""))
+        first = parsed(pb.RoundFrame, next(frames, b""))
         kind = first.WhichOneof("frame")
         if kind == "finished":
             end = first.finished
@@ -157,7 +145,7 @@ class Connection:
         request = pb.UpdateProgressRequest(
             run_id=seat.run_id, client=self._name, round=update.round, update_id=update.id
         )
-        reply = _parsed(pb.UpdateProgressReply, self._transport.progress(request.SerializeToString()))
+        reply = parsed(pb.UpdateProgressReply, self._transport.progress(request.SerializeToString()))
         return reply.received.tensor, reply.received.offset
 
     def push(
@@ -195,7 +183,7 @@ class Connection:
         return self._pushed(iter([pb.UpdateFrame(header=header).SerializeToString()]))
 
     def _pushed(self, frames: Iterator[bytes]) -> Reply:
-        reply = _parsed(pb.PushUpdateReply, self._transport.push(frames))
+        reply = parsed(pb.PushUpdateReply, self._transport.push(frames))
         fault = Fault(pb.PushUpdateReply.Fault.Name(reply.fault)) if reply.fault else None
         return Reply(pb.PushUpdateReply.Outcome.Name(reply.outcome), fault, reply.message)
 

@@ -12,15 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedlab.cells import Cell, run_cells
+from fedlab.methods import METHODS, TRAFFIC
 from fedlab.rundir import Run
-
-METHODS: dict[str, dict[str, str]] = {
-    "fedavg": {"algorithm": "fedavg"},
-    "fedpvr": {"algorithm": "fedpvr"},
-    "fedpvr derived": {"algorithm": "fedpvr", "variates": "derived"},
-    "scaffold": {"algorithm": "scaffold"},
-    "scaffold derived": {"algorithm": "scaffold", "variates": "derived"},
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +31,8 @@ class Comparison:
     def cells(self) -> dict[tuple[str, str], Cell]:
         """One run for every method and codec."""
         return {
-            (method, codec): Cell.of({**chosen, "codec": codec.split("+"), **self.settings})
-            for method, chosen in METHODS.items()
+            (method, codec): Cell.of({**METHODS[method], "codec": codec.split("+"), **self.settings})
+            for method in TRAFFIC
             for codec in self.codecs
         }
 

@@ -12,17 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from fedlab.methods import METHODS, TRAFFIC
 from fedlab.processes import LocalFederation
 from fedlab.rundir import Run, read_rounds, read_run
 
-METHODS = {
-    "fedpvr": ("fedpvr", "explicit"),
-    "fedpvr derived": ("fedpvr", "derived"),
-    "fedavg": ("fedavg", "explicit"),
-    "scaffold": ("scaffold", "explicit"),
-    "scaffold derived": ("scaffold", "derived"),
-}
-"""What is compared: algorithm, and whether control variates are sent or derived."""
 TARGET = 0.9
 POLL_S = 0.1
 
@@ -41,10 +34,8 @@ class DemoConfig:
 
     def server_flags(self, method: str) -> list[str]:
         """The flags of `fedserver run` for one method."""
-        algorithm, variates = METHODS[method]
-        settings = {
-            "algorithm": algorithm,
-            "variates": variates,
+        settings: dict[str, object] = {
+            **METHODS[method],
             "rounds": self.rounds,
             "local-epochs": self.local_epochs,
             "alpha": self.alpha,
@@ -71,7 +62,7 @@ def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
         console=console,
         disable=not console.is_terminal,
     ) as progress:
-        for method in METHODS:
+        for method in TRAFFIC:
             bar = progress.add_task(method, total=config.rounds, accuracy="starting")
             folder = config.folder / method.replace(" ", "-")
             with LocalFederation(folder, config.clients, config.server_flags(method)) as federation:

@@ -15,9 +15,10 @@ from common.partition import class_counts, dirichlet_partition
 from common.tensors import Purpose
 from fedlab import paper, plots
 from fedlab.cells import Cell, run_cells
+from fedlab.methods import METHODS
 from fedlab.page import Page
 from fedlab.rundir import Run
-from fedlab.scales import METHODS, Column, Scale
+from fedlab.scales import Column, Scale
 from fedlab.tables import Table
 
 IID = 100.0

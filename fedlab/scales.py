@@ -11,17 +11,7 @@ import numpy as np
 from common import datasets, presets
 from common.partition import dirichlet_partition, write_partition
 from fedlab import paper
-
-METHODS: dict[str, dict[str, str]] = {
-    "fedavg": {"algorithm": "fedavg"},
-    "fedprox": {"algorithm": "fedprox"},
-    "scaffold": {"algorithm": "scaffold"},
-    "scaffold derived": {"algorithm": "scaffold", "variates": "derived"},
-    "feddyn": {"algorithm": "feddyn"},
-    "fedpvr": {"algorithm": "fedpvr"},
-    "fedpvr derived": {"algorithm": "fedpvr", "variates": "derived"},
-}
-"""The rows of the tables: algorithms and, where there is a control variate, both ways of having it."""
+from fedlab.methods import METHODS
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import TypeVar
-
-from google.protobuf.message import DecodeError, Message
 
 from common.coding import Coding, without_control
 from common.errors import UnavailableError, WireError, WrongRunError
 from common.manifest import manifest, read_manifest, require_same
 from common.tensors import Purpose
-from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, read_chunk
+from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.federation import Answer, Federation, OpenRound, Outcome
@@ -27,15 +24,6 @@ MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at: without a byte since the last look it is given up."""
-
-M = TypeVar("M", bound=Message)
-
-
-def _parsed(kind: type[M], data: bytes) -> M:
-    try:
-        return kind.FromString(data)
-    except DecodeError as error:
-        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
 
 
 def _printable(text: str) -> str:
@@ -54,7 +42,7 @@ class Service:
     async def join(self, data: bytes, peer: str) -> bytes:
         """Gives a seat."""
         with self._traffic.call("Join", peer) as call:
-            reply = await self._seat(_parsed(pb.JoinRequest, call.received(data)))
+            reply = await self._seat(parsed(pb.JoinRequest, call.received(data)))
             return call.sent(reply.SerializeToString())
 
     async def _seat(self, request: pb.JoinRequest) -> pb.JoinReply:
@@ -90,7 +78,7 @@ class Service:
     async def pull_round(self, data: bytes, peer: str) -> AsyncIterator[bytes]:
         """Encoded `RoundFrame`s of the next round."""
         with self._traffic.call("PullRound", peer) as call:
-            request = _parsed(pb.PullRoundRequest, call.received(data))
+            request = parsed(pb.PullRoundRequest, call.received(data))
             federation = self._federation
             federation.require_run(request.run_id)
             member = federation.members.get(request.client)
@@ -187,10 +175,10 @@ class Service:
 
     async def _take_in(self, frames: AsyncIterator[bytes], call: Call) -> pb.PushUpdateReply:
         first = await self._next_frame(frames, call)
-        parsed = _parsed(pb.UpdateFrame, first) if first is not None else pb.UpdateFrame()
-        if parsed.WhichOneof("frame") != "header":
+        opening = parsed(pb.UpdateFrame, first) if first is not None else pb.UpdateFrame()
+        if opening.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
-        federation, header = self._federation, parsed.header
+        federation, header = self._federation, opening.header
         federation.require_run(header.run_id)
         answer = _answer(header)
         if header.leaving:
@@ -249,7 +237,7 @@ class Service:
     async def update_progress(self, data: bytes, peer: str) -> bytes:
         """How much of an update is here already."""
         with self._traffic.call("UpdateProgress", peer) as call:
-            request = _parsed(pb.UpdateProgressRequest, call.received(data))
+            request = parsed(pb.UpdateProgressRequest, call.received(data))
             self._federation.require_run(request.run_id)
             part = self._federation.part(request.client, request.round, request.update_id)
             if part is not None:
@@ -261,7 +249,7 @@ class Service:
     async def status(self, data: bytes, peer: str) -> bytes:
         """What the run is doing."""
         with self._traffic.call("Status", peer) as call:
-            _parsed(pb.StatusRequest, call.received(data))
+            parsed(pb.StatusRequest, call.received(data))
             return call.sent(status_reply(self._federation).SerializeToString())
 
 

@@ -1,0 +1,16 @@
+"""What tables compare: algorithms and, where there is a control variate, both ways of having it."""
+
+from __future__ import annotations
+
+METHODS: dict[str, dict[str, str]] = {
+    "fedavg": {"algorithm": "fedavg"},
+    "fedprox": {"algorithm": "fedprox"},
+    "scaffold": {"algorithm": "scaffold"},
+    "scaffold derived": {"algorithm": "scaffold", "variates": "derived"},
+    "feddyn": {"algorithm": "feddyn"},
+    "fedpvr": {"algorithm": "fedpvr"},
+    "fedpvr derived": {"algorithm": "fedpvr", "variates": "derived"},
+}
+"""Settings by name."""
+TRAFFIC = ("fedpvr", "fedpvr derived", "fedavg", "scaffold", "scaffold derived")
+"""Those that differ in what they send."""
