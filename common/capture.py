@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import secrets
 import threading
@@ -19,8 +21,8 @@ from common.wire import varint
 from fedpvr.v1 import capture_pb2 as pb
 
 MAGIC = b"FEDWIRE1"
-MAX_RECORD_BYTES = 8 << 20
-"""Twice the largest message that gRPC lets through by default."""
+MAX_RECORD_BYTES = 65 << 20
+"""More than any message: gRPC lets 4 MiB through by default, and packet captures are read up to 64 MiB."""
 _MESSAGE = b"\x7a"  # Field 15, length-delimited.
 
 
@@ -54,7 +56,13 @@ class CaptureWriter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._continue(self._file)
+        except BlockingIOError as error:
+            self._close()
+            raise ConfigError(
+                f"--capture {path} is being written by another process; give each its own file"
+            ) from error
         except (OSError, DataError) as error:
             self._close()
             reason = error.strerror if isinstance(error, OSError) else error
@@ -66,9 +74,11 @@ class CaptureWriter:
         if size == 0:
             file.write(MAGIC)
             return
-        end = len(MAGIC)
-        for record in read_records(self._path, lambda line: None):
+        end, problems = len(MAGIC), list[str]()
+        for record in read_records(self._path, problems.append):
             end = record.end
+        if problems and not _is_cut_off(self._path, end):
+            raise DataError(f"{problems[0]}; behind the damage may be good records, so use another file")
         if end < size:
             self._say(f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}")
             file.truncate(end)
@@ -95,7 +105,8 @@ class CaptureWriter:
             try:
                 written = os.writev(self._file.fileno(), [prefix + head, data])
                 if written < 8 + size:
-                    raise OSError(28, "the disk is full")
+                    os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
                 self._say(f"capture {self._path} ends here: {error.strerror}; the run goes on")
                 self._close()
@@ -109,6 +120,15 @@ class CaptureWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _is_cut_off(path: Path, offset: int) -> bool:
+    """Whether the record there runs past the end of the file, as it does after a crash."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(offset)
+        announced = int.from_bytes(file.read(4), "little")
+    return size - offset < 8 or size - offset < 8 + announced <= 8 + MAX_RECORD_BYTES
 
 
 def is_capture(path: Path) -> bool:

@@ -85,13 +85,14 @@ class Followed:
 
 
 class Dialogue:
-    """Follows one call. `client` and `round` are known once a message has told them."""
+    """Follows one call. `client`, `round` and `run_id` are known once a message has told them."""
 
     def __init__(self, rpc: str) -> None:
         self._rpc = rpc
         self._tensors: Sequence[TensorSpec] = ()
         self.client = ""
         self.round = 0
+        self.run_id = ""
 
     @property
     def awaits_reply(self) -> bool:
@@ -107,12 +108,15 @@ class Dialogue:
                 case "PushUpdate", True:
                     return self._chunk(data) or self._update_frame(data)
                 case "PullRound", True:
-                    self.client = pb.PullRoundRequest.FromString(data).client
+                    asked = pb.PullRoundRequest.FromString(data)
+                    self.client, self.run_id = asked.client, asked.run_id
                 case "Join", True:
                     self.client = pb.JoinRequest.FromString(data).client
+                case "Join", False:
+                    self.run_id = pb.JoinReply.FromString(data).run_id
                 case "UpdateProgress", True:
                     request = pb.UpdateProgressRequest.FromString(data)
-                    self.client, self.round = request.client, request.round
+                    self.client, self.round, self.run_id = request.client, request.round, request.run_id
         except (DecodeError, WireError):
             return Entry("unreadable")
         return Entry("request" if up else "reply")
@@ -138,4 +142,5 @@ class Dialogue:
         if frame.WhichOneof("frame") == "header":
             header = frame.header
             self.client, self.round, self._tensors = header.client, header.round, header.tensors
+            self.run_id = header.run_id
         return Entry(frame.WhichOneof("frame") or "unreadable")

@@ -2,11 +2,11 @@
 
 FedError                    exit code 1
   ConfigError               exit code 2: a setting or argument that cannot work
-  DataError                 a data set or partition that cannot be used
+  DataError                 a data set, partition or capture that cannot be used
   StateError                files on disk that are damaged, foreign or in use
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
   JoinError                 the server will not seat this client
-    SupersededError         another client took this name
+    SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
   UnavailableError          no server answers (yet)
@@ -33,7 +33,7 @@ class ConfigError(FedError):
 
 
 class DataError(FedError):
-    """A data set or partition that cannot be used."""
+    """A data set, partition or capture that cannot be used."""
 
 
 class StateError(FedError):
@@ -76,7 +76,7 @@ class JoinError(FedError):
 
 
 class SupersededError(JoinError):
-    """Another client joined under the same name."""
+    """Another client joined under the same name, or another stream goes on with its update."""
 
 
 class UnknownClientError(FedError):

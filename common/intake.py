@@ -41,6 +41,14 @@ class Intake:
             self._layout.array(values, k)[...] = tensor
         return values
 
+    def variate_is_finite(self, raw: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> bool:
+        """Whether c_i+ is finite, where it is computed here; one that was sent has been checked already."""
+        if not self._derived:
+            return True
+        values = self.values(raw, seen, c_i, step_sum)
+        controls = self._layout.indices(Purpose.CONTROL)
+        return all(np.isfinite(self._layout.array(values, k)).all() for k in controls)
+
     def follows(self, values: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> bool:
         """Whether the c_i+ in an update is, to the bit, the one that follows from its y_i."""
         if self._derived or not computable(self._layout):
@@ -57,17 +65,10 @@ class Intake:
         before = variates.allocate() if c_i is None else c_i
         xs, ys = reduced(self._layout, seen), reduced(self._layout, values)
         for position, k in enumerate(controls):
-            yield (
-                k,
-                self._algorithm.next_variate(
-                    variates.array(before, position),
-                    self._layout.array(seen, k),
-                    xs[position],
-                    ys[position],
-                    step_sum,
-                    0.0,
-                ),
-            )
+            old, c = variates.array(before, position), self._layout.array(seen, k)
+            with np.errstate(over="ignore", invalid="ignore"):  # What is not finite is noticed by the caller.
+                new = self._algorithm.next_variate(old, c, xs[position], ys[position], step_sum, 0.0)
+            yield k, new
 
 
 def reduced(layout: Layout, flat: Flat) -> list[Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,14 @@ _NAMES = {
 }
 
 
-def write(path: Path, layout: Layout, flat: Flat, *purposes: Purpose) -> None:
-    """Replaces `path` by the tensors of a flat buffer that have one of these purposes."""
+MAX_HEADER_BYTES = 100 << 20
+"""As safetensors itself has it."""
+
+
+def write(
+    path: Path, layout: Layout, flat: Flat, *purposes: Purpose, note: dict[str, str] | None = None
+) -> None:
+    """Replaces `path` by the tensors of a flat buffer that have one of these purposes, and a note."""
     chosen = layout.indices(*purposes)
     try:
         tensors = {
@@ -45,9 +52,23 @@ def write(path: Path, layout: Layout, flat: Flat, *purposes: Purpose) -> None:
             for index in chosen
         }
         with replacing(path) as scratch:
-            serialize_file(tensors, scratch)
+            serialize_file(tensors, scratch, note)
     except SafetensorError as error:
         raise StateError(f"{path} cannot be written: {error}") from error
+
+
+def read_note(path: Path) -> dict[str, str]:
+    """The note in a file; empty if it has none."""
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= MAX_HEADER_BYTES else None
+    except (OSError, ValueError) as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+    if not isinstance(header, dict):
+        raise StateError(f"{path} is not a safetensors file")
+    note = header.get("__metadata__", {})
+    return {str(key): str(value) for key, value in note.items()} if isinstance(note, dict) else {}
 
 
 def read(path: Path, layout: Layout) -> Flat:

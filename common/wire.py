@@ -152,10 +152,10 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 class Receiver:
     """Fills a flat buffer from chunks in order; refuses whatever the manifest does not announce."""
 
-    def __init__(self, layout: Layout, flat: Flat, start: Position = START) -> None:
+    def __init__(self, layout: Layout, flat: Flat) -> None:
         self._layout = layout
         self._flat = flat
-        self._tensor, self._filled = start
+        self._tensor, self._filled = START
         self._skip_complete()
 
     @property

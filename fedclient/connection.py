@@ -12,7 +12,7 @@ from common.codecs import DERIVED
 from common.coding import Coding
 from common.errors import Fault, UnavailableError, WireError, WrongRunError
 from common.intake import Intake
-from common.manifest import manifest, require_same
+from common.manifest import manifest, read_manifest, require_same
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
 from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, parsed, read_chunk
@@ -60,6 +60,13 @@ class Ended:
     round: int
     accuracy: float
     reason: str
+
+
+@dataclass(frozen=True)
+class Resend:
+    """The server has lost this client's update for a round."""
+
+    round: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Connection:
 
     def pull(
         self, run_id: str, after: int, held_rounds: list[int], model: Layout, download: Download
-    ) -> Pulled | Ended:
+    ) -> Pulled | Ended | Resend:
         """Waits for the next round and receives it; `model` is what the tensors of x must look like.
 
         `download` keeps what came of a stream that broke, and lets the next one go on there.
@@ -136,6 +143,8 @@ class Connection:
         if kind == "finished":
             end = first.finished
             return Ended(end.round, end.accuracy, end.reason)
+        if kind == "resend":
+            return Resend(first.resend.round)
         if kind != "header":
             raise UnavailableError("the server closed the stream without a header")
         return _receive(first.header, frames, model, download)
@@ -189,7 +198,7 @@ class Connection:
 
 
 def _receive(header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download) -> Pulled:
-    announced = download.begin(header)
+    announced = read_manifest(header.tensors)
     layout = _checked_layout(announced, model)
     if header.algorithm not in ALGORITHMS:
         raise WrongRunError(
@@ -202,6 +211,7 @@ def _receive(header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, dow
     intake = Intake(
         layout, algorithm, header.update_codec or "fp32", header.control_codec or "fp32", header.derived
     )
+    download.begin(header, announced)
     _receive_chunks(frames, download)
     flat = announced.receive(download.finish(), None)
     work = header.WhichOneof("work")

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,24 +20,24 @@ from common.errors import (
     FedError,
     RunError,
     StateError,
+    SupersededError,
     UnavailableError,
     UnknownClientError,
-    WireError,
     WrongRunError,
 )
 from common.inputs import Inputs
-from common.intake import reduced, share_variate
-from common.tensors import Array, Flat, Layout, fingerprint
+from common.intake import reduced
+from common.tensors import Flat, Layout, fingerprint
 from common.wire import START
-from fedclient.connection import Connection, Ended, Pulled, Seat
-from fedclient.download import Download
+from fedclient.connection import Connection, Ended, Pulled, Resend, Seat
 from fedclient.gate import turn
 from fedclient.own_data import OwnData
 from fedclient.pace import WINDOW_BYTES, Pace, PacedTransport
-from fedclient.state import State, Variates
+from fedclient.state import State
 from fedclient.tap import TappedTransport
-from fedclient.train import DivergedError, Task, Trainer, Update
+from fedclient.train import DivergedError, Trainer, Update
 from fedclient.transport import GrpcTransport, Transport
+from fedclient.work import Seen, Work, derive_c, held_rounds
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 5.0
@@ -61,37 +61,6 @@ class ClientConfig:
     """Bits per second that this client receives at the most."""
 
 
-@dataclass
-class _Work:
-    """What a client keeps in memory for one run."""
-
-    seat: Seat
-    trainer: Trainer
-    layout: Layout
-    variates: Variates
-    last_round: int = 0
-    """The last round this client is done with."""
-    pending: tuple[Update, Coding] | None = None
-    """An update that the server has not answered for yet."""
-    broke_off: bool = False
-    """Whether an attempt to push it has failed, so that part of it may have arrived."""
-    counts: bool = False
-    """Whether the server took the last update."""
-    keeps: bool = False
-    """Whether there is a variate to keep at all."""
-    seen: Seen | None = None
-    download: Download = field(default_factory=Download)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a client needs of a round to compute the c of the next one."""
-
-    round: int
-    reduced_x: list[Array]
-    step_sum: float
-
-
 class Daemon:
     """One client process."""
 
@@ -109,13 +78,14 @@ class Daemon:
         self._calls = itertools.count()
         self._up = Pace(config.uplink) if config.uplink is not None else None
         self._down = Pace(config.downlink) if config.downlink is not None else None
-        self._work: _Work | None = None
+        self._work: Work | None = None
 
     def run(self) -> Ended:
         """Takes part in the run until it ends; connects again as often as needed."""
         torch.set_num_threads(self._config.threads)
         wait = FIRST_WAIT_S
         silent_since: float | None = None
+        reached: object = None
         while True:
             try:
                 with Connection(self._transport(), self._config.name) as connection:
@@ -125,6 +95,8 @@ class Daemon:
                     return ended
             except (UnavailableError, UnknownClientError) as error:
                 now = time.monotonic()
+                if reached != (reached := self._reached()):
+                    silent_since, wait = None, FIRST_WAIT_S
                 if silent_since is None:
                     silent_since = now
                     self._say(f"{error}; trying again for {self._config.give_up_s:.0f} s")
@@ -132,6 +104,13 @@ class Daemon:
                     raise UnavailableError(f"{error}; gave up after {now - silent_since:.0f} s") from error
             time.sleep(wait * random.uniform(0.8, 1.2))
             wait = min(wait * 1.6, LONGEST_WAIT_S)
+
+    def _reached(self) -> object:
+        """How far this client has come; a transfer that gets on, however often it breaks, is no silence."""
+        work = self._work
+        if work is None:
+            return None
+        return work.seat.run_id, work.last_round, work.download.position, work.arrived, work.pending is None
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is not None else None
@@ -156,7 +135,7 @@ class Daemon:
                 f"{self._work.trainer.examples} examples, {seat.model.name}"
             )
 
-    def _prepare(self, seat: Seat) -> _Work:
+    def _prepare(self, seat: Seat) -> Work:
         if self._config.own_data is not None:
             dataset = self._config.own_data.load(seat.class_names, seat.model.image_shape)
         elif seat.dataset is not None:
@@ -180,7 +159,7 @@ class Daemon:
                 f"{seat.fingerprint[:12]}; install the same code on both"
             )
         trainer = Trainer(model, Inputs(dataset), seat.seed, seat.index)
-        return _Work(seat, trainer, Layout(specs), self._state.of_run(seat.run_id))
+        return Work(seat, trainer, Layout(specs), self._state.of_run(seat.run_id))
 
     def take_turn(self, connection: Connection) -> Ended | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
@@ -189,11 +168,14 @@ class Daemon:
         if work.pending is None:
             with self._leaving_on_failure(connection, work.seat):
                 pulled = connection.pull(
-                    work.seat.run_id, work.last_round, _held(work), work.layout, work.download
+                    work.seat.run_id, work.last_round, held_rounds(work), work.layout, work.download
                 )
                 if isinstance(pulled, Ended):
                     return pulled
-                self._train(connection, work, pulled)
+                if isinstance(pulled, Resend):
+                    self._go_back(work, pulled.round)
+                else:
+                    self._train(connection, work, pulled)
         if work.pending is not None:
             self._push(connection, work, *work.pending)
         return None
@@ -210,10 +192,11 @@ class Daemon:
             connection.decline(seat, 0, str(known), leaving=True)
             raise known from error
 
-    def _train(self, connection: Connection, work: _Work, pulled: Pulled) -> None:
+    def _train(self, connection: Connection, work: Work, pulled: Pulled) -> None:
         task = pulled.task
+        work.last = None
         if pulled.derives_c:
-            _derive_c(work, task)
+            derive_c(work, task)
         kept = self._settled(work, pulled)
         started = time.monotonic()
         try:
@@ -232,7 +215,16 @@ class Daemon:
         seconds = time.monotonic() - started
         self._say(f"round {task.round}: {update.steps} steps, loss {update.loss:.4f}, {seconds:.1f} s")
 
-    def _settled(self, work: _Work, pulled: Pulled) -> Flat:
+    def _go_back(self, work: Work, r: int) -> None:
+        """Hands an update in again that the server has lost, or has the round again without it."""
+        if work.last is not None and work.last[0].round == r:
+            self._say(f"round {r}: the server was restarted; handing the update in again")
+            work.pending = work.last
+        else:
+            self._say(f"round {r}: the server was restarted; training it again")
+            work.last_round = 0
+
+    def _settled(self, work: Work, pulled: Pulled) -> Flat:
         """What this client keeps, as of the round that the server says counts."""
         task, counted = pulled.task, pulled.counted_round
         work.keeps = bool(task.kept.specs)
@@ -251,15 +243,18 @@ class Daemon:
         work.variates.settle(counted)
         return work.variates.read(counted, task.kept)
 
-    def _push(self, connection: Connection, work: _Work, update: Update, coding: Coding) -> None:
-        start = connection.progress(work.seat, update) if work.broke_off else START
+    def _push(self, connection: Connection, work: Work, update: Update, coding: Coding) -> None:
+        start = work.arrived = connection.progress(work.seat, update) if work.broke_off else START
         if start != START:
             done = sum(spec.num_bytes for spec in coding.wire.specs[: start[0]]) + start[1]
             total = sum(spec.num_bytes for spec in coding.wire.specs)
             self._say(f"round {update.round}: going on with the upload after {done:,} of {total:,} bytes")
         work.broke_off = True
         for _ in range(PUSH_TRIES):
-            reply = connection.push(work.seat, update, coding, work.trainer.examples, start)
+            try:
+                reply = connection.push(work.seat, update, coding, work.trainer.examples, start)
+            except SupersededError as error:
+                raise UnavailableError(f"the upload was taken over: {error}") from error
             if reply.fault not in (Fault.BAD_CHECKSUM, Fault.WRONG_OFFSET):
                 break
             self._say(f"round {update.round}: {reply.message}")
@@ -270,25 +265,9 @@ class Daemon:
         elif reply.outcome == "LATE":
             self._say(f"round {update.round}: too late, the round had closed")
         work.counts = reply.outcome in ("ACCEPTED", "DUPLICATE")
+        work.last = work.pending if work.counts else None
         work.pending, work.broke_off = None, False
         work.last_round = update.round
-
-
-def _held(work: _Work) -> list[int]:
-    """The rounds whose c_i is here, as a request tells them: nothing if it is just the last round's."""
-    held = work.variates.held_rounds()
-    if work.last_round and (not work.keeps or (work.counts and work.last_round in held)):
-        return []
-    return held or ([0] if work.last_round else [])
-
-
-def _derive_c(work: _Work, task: Task) -> None:
-    """Computes c where the server left that to its clients; before the first round it is zero."""
-    if task.round == 1:
-        return
-    if work.seen is None or work.seen.round != task.round - 1:
-        raise WireError.malformed(f"c of round {task.round} did not come, and the round before was missed")
-    share_variate(task.layout, task.algorithm, work.seen.reduced_x, task.down, work.seen.step_sum)
 
 
 def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from common.coding import Coding
 from common.errors import UnavailableError
-from common.manifest import read_manifest
 from common.tensors import Flat
 from common.wire import START, Chunk, Position, Receiver
 from fedpvr.v1 import federation_pb2 as pb
@@ -20,6 +19,11 @@ class Download:
         self._raw: Flat
         self._coding: Coding
 
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return START if self._receiver is None else self._receiver.position
+
     def resume(self) -> pb.Resume | None:
         """Where to go on, for the request; None if nothing has come."""
         if self._receiver is None or self._receiver.position == START:
@@ -27,9 +31,8 @@ class Download:
         tensor, offset = self._receiver.position
         return pb.Resume(round=self._round, position=WirePosition(tensor=tensor, offset=offset))
 
-    def begin(self, header: pb.RoundHeader) -> Coding:
-        """Takes in a header: goes on where the last stream broke, or starts anew; returns what will come."""
-        coding = read_manifest(header.tensors)
+    def begin(self, header: pb.RoundHeader, coding: Coding) -> None:
+        """Takes in a header whose manifest has been checked: goes on where the last stream broke, or anew."""
         start = (header.resumed_at.tensor, header.resumed_at.offset)
         if header.HasField("resumed_at"):
             if not self._continues(header.round, coding, start):
@@ -39,7 +42,6 @@ class Download:
             self._round, self._coding = header.round, coding
             self._raw = coding.wire.allocate()
             self._receiver = Receiver(coding.wire, self._raw)
-        return coding
 
     def _continues(self, r: int, coding: Coding, start: Position) -> bool:
         receiver = self._receiver

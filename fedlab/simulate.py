@@ -36,7 +36,7 @@ T = TypeVar("T")
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
     """Runs a whole federation and leaves a run directory behind."""
     torch.set_num_threads(1)
-    with RunDir(run_path) as run_dir, _Loop() as loop:
+    with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = Federation(config, secrets.token_hex(6), say)
         running = loop.start(Rounds(federation, run_dir, _Workbench()).run())
         service = Service(federation)

@@ -166,8 +166,9 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Append every message to this file, for fedwire.",
 )
+@click.option("--resume/--no-resume", default=True, help="Go on with the run in --run-dir, if there is one.")
 @run_options
-def run(listen: str, capture: Path | None, **settings: Any) -> None:
+def run(listen: str, capture: Path | None, resume: bool, **settings: Any) -> None:
     """Serve one training run and end when it is over.
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
@@ -176,7 +177,8 @@ def run(listen: str, capture: Path | None, **settings: Any) -> None:
     command.require_address("--listen", listen)
     from fedserver.server import serve
 
-    raise SystemExit(command.exit_code(asyncio.run(serve(config, listen, run_dir, capture, command.say))))
+    ended = serve(config, listen, run_dir, command.say, capture_path=capture, resume=resume)
+    raise SystemExit(command.exit_code(asyncio.run(ended)))
 
 
 @main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))

@@ -1,7 +1,7 @@
 """The state of one run, and what clients may ask of it. Knows nothing of gRPC.
 
-The service calls `join`, `next_round`, `verdict`, `begin`, `finish` and `leave`; `rounds` opens rounds, folds
-what was handed in and closes them.
+The service calls `join`, `next_round`, `verdict`, `begin`, `part`, `examine`, `drop`, `finish` and `leave`;
+`rounds` opens rounds, folds what was handed in and closes them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from common.capture import CaptureWriter
 from common.coding import Coding
 from common.config import RunConfig
 from common.errors import Fault, JoinError, UnavailableError, UnknownClientError, WireError
+from common.intake import Intake
 from common.names import require_name
 from common.schedule import step_size
 from common.tensors import Flat, Layout, fingerprint
@@ -108,8 +109,8 @@ class Federation:
         self.fingerprint: str
         self.down: Coding
         """How x and c travel."""
-        self.up: Coding
-        """How an update travels."""
+        self.intake: Intake
+        """How updates travel and are read."""
         self.ledger: Ledger
         self.spool: Spool
         self._gone: dict[int, Answer] = {}
@@ -117,12 +118,12 @@ class Federation:
         self._stopping = False
         self._changed = asyncio.Condition()
 
-    def set_up(self, prepared: Prepared, down: Coding, up: Coding, ledger: Ledger, spool: Spool) -> None:
+    def set_up(self, prepared: Prepared, down: Coding, intake: Intake, ledger: Ledger, spool: Spool) -> None:
         """Lets clients join, now that there is something to join."""
         self.prepared = prepared
         self.fingerprint = fingerprint(prepared.specs)
         self.down = down
-        self.up = up
+        self.intake = intake
         self.ledger = ledger
         self.spool = spool
         self.phase = Phase.WAITING
@@ -170,9 +171,8 @@ class Federation:
         self._gone.pop(member.index, None)
         return member
 
-    async def next_round(self, after: int, member: Member) -> OpenRound | None:
-        """The first round later than `after` that this client has not answered; None once the run is
-        finished.
+    async def next_round(self, member: Member) -> OpenRound | None:
+        """The open round as soon as there is one that this client has not answered; None once all are over.
 
         A client that has answered waits for the next round even if it forgot that it has, because its variate
         may be moved on at any moment now.
@@ -181,8 +181,7 @@ class Federation:
         def ready() -> bool:
             if self.phase is Phase.FINISHED or self._stopping:
                 return True
-            current = self.round
-            return current is not None and current.number > after and not current.answers[member.index].done()
+            return self.round is not None and not self.round.answers[member.index].done()
 
         async with self._changed:
             await self._changed.wait_for(ready)
@@ -206,13 +205,14 @@ class Federation:
     def verdict(self, answer: Answer) -> Outcome | None:
         """What to make of an update before its tensors are read: None means go on."""
         member = self.members.get(answer.name)
-        current = self.round.number if self.round is not None else 0
+        if self.round is None:
+            raise UnavailableError("no round is open yet; try again")
+        current = self.round.number
         if answer.round > current or answer.round < 1:
             raise WireError(
                 Fault.WRONG_ROUND,
                 f"round {current} is open, got an update for round {answer.round}",
             )
-        assert self.round is not None
         if answer.round < current or self.phase is Phase.FINISHED:
             return Outcome.LATE
         if self.round.answers[member.index].done():
@@ -255,17 +255,27 @@ class Federation:
         """Forgets what has come of a client's update."""
         self.spool.drop(self.members.get(name).index, upload)
 
-    def finish(self, answer: Answer) -> Outcome:
+    def examine(self, answer: Answer, raw: Flat) -> None:
+        """Raises if the variate that the server computes from an update is not finite."""
+        member, current = self.members.get(answer.name), self.round
+        assert current is not None
+        step_sum = answer.steps * self.eta_l(answer.round)
+        if not self.intake.variate_is_finite(raw, current.seen, self.ledger.read(member.index), step_sum):
+            raise WireError(
+                Fault.NOT_FINITE, "the control variate of this update is not finite; lower --eta-l?"
+            )
+
+    def finish(self, answer: Answer, upload: Upload | None = None) -> Outcome:
         """Counts a complete update, or notes that there will be none."""
         verdict = self.verdict(answer)
         if verdict is not None:
             return verdict
         assert self.round is not None
         member = self.members.get(answer.name)
-        if answer.declined:
+        if upload is None:
             self.say(f"round {answer.round}: {answer.name} has no update: {answer.declined}")
         else:
-            self.spool.keep(member.index, answer.round)
+            self.spool.keep(member.index, answer.round, upload)
         self.round.answers[member.index].set_result(answer)
         return Outcome.ACCEPTED
 

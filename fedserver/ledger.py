@@ -2,12 +2,14 @@
 
 c moves by the differences between a client's new c_i and the one counted before; the server keeps the latter
 itself, so that a client which lost its own gets it back and c stays the mean of all c_i. A new variate is
-written beside the old one when its update is folded and takes its place when the round closes.
+written beside the old one when its update is folded and takes its place when the round closes. Those that an
+older checkpoint may need are kept in an archive.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +18,17 @@ from common import tensorfile
 from common.algorithms.base import Algorithm
 from common.tensors import Flat, Layout, Purpose
 
+_FILE = re.compile(r"client-(\d{5,})-round-(\d{6,})\.safetensors")
+
 
 class Ledger:
     """The variates of all clients of a run."""
 
-    def __init__(self, folder: Path, layout: Layout, algorithm: Algorithm, pull: float) -> None:
+    def __init__(
+        self, folder: Path, archive: Path, layout: Layout, algorithm: Algorithm, pull: float
+    ) -> None:
         self._folder = folder
+        self._archive = archive
         self._layout = layout
         self._algorithm = algorithm
         self._pull = pull
@@ -30,7 +37,20 @@ class Ledger:
         """Last counted round by client index."""
         self.norms: dict[int, float] = {}
         """||c_i|| by client index."""
-        folder.mkdir(exist_ok=True)
+        for each in (folder, archive):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def restore(self, counted: dict[int, int], norms: dict[int, float]) -> None:
+        """Goes back to what counted after some round; raises if a variate of then is not whole."""
+        self.counted, self.norms = dict(counted), dict(norms)
+        for path, i, r in _files(self._archive):
+            if self.counted.get(i) == r:
+                path.replace(self._path(i, r))
+        for path, i, r in _files(self._folder):
+            if self.counted.get(i) != r:
+                path.unlink()
+        for i in self.counted:
+            self.read(i)
 
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
@@ -50,8 +70,19 @@ class Ledger:
     def count(self, i: int, r: int) -> None:
         """Takes note that a client's update entered round r."""
         if self.variates.specs and i in self.counted:
-            self._path(i, self.counted[i]).unlink(missing_ok=True)
+            before = self._path(i, self.counted[i])
+            before.replace(self._archive / before.name)
         self.counted[i] = r
+
+    def prune(self, oldest: int) -> None:
+        """Drops what no checkpoint from round `oldest` on can need."""
+        newest: dict[int, int] = {}
+        for _, i, r in _files(self._archive):
+            if r <= oldest:
+                newest[i] = max(r, newest.get(i, 0))
+        for path, i, r in _files(self._archive):
+            if r < newest.get(i, 0) or self.counted.get(i, oldest + 1) <= oldest:
+                path.unlink()
 
     def _sent(self, values: Flat) -> Flat:
         """The c_i of an update."""
@@ -73,3 +104,9 @@ class Ledger:
 
     def _path(self, i: int, r: int) -> Path:
         return self._folder / f"client-{i:05d}-round-{r:06d}.safetensors"
+
+
+def _files(folder: Path) -> list[tuple[Path, int, int]]:
+    """The variates in a folder, with client index and round."""
+    matches = ((path, _FILE.fullmatch(path.name)) for path in folder.iterdir())
+    return [(path, int(match[1]), int(match[2])) for path, match in matches if match]

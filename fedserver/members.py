@@ -51,6 +51,19 @@ class Members:
         self._class_names = class_names
         self._seat_all()
 
+    def restore(self, members: list[Member]) -> None:
+        """Gives the seats of a run that goes on to those who had them, also to those who wait already."""
+        self.by_name = {member.name: member for member in members}
+        self.complete.set()
+        for name in self.waiting:
+            own_data, seat = self._waiting[name]
+            try:
+                seat.set_result(self._same_seat(self.by_name[name], own_data))
+            except KeyError:
+                seat.set_exception(self._full(name))
+            except JoinError as error:
+                seat.set_exception(error)
+
     async def join(self, name: str, own_data: OwnData | None, on_wait: Callable[[], None]) -> Member:
         """A seat, at once for a known name, else when all seats are taken."""
         if name in self.by_name:
@@ -96,7 +109,7 @@ class Members:
         )
 
     def _seat_all(self) -> None:
-        if self._shards is None:
+        if self._shards is None or self.complete.is_set():
             return
         for name in self.waiting:
             own_data, seat = self._waiting[name]

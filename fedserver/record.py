@@ -7,6 +7,7 @@ traffic.json          the byte ledger of the whole run, what passed outside of r
 conformal.json        prediction sets of the final x; written last
 control.safetensors   c, by the names of S_svr
 ledger/               c_i of every client as last counted
+checkpoints/          the state after each of the last rounds
 spool/                updates of the open round
 """
 
@@ -16,35 +17,81 @@ import fcntl
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from common import tensorfile
-from common.atomic import write_json
+from common.atomic import replacing, write_json
 from common.errors import ConfigError, StateError
 from common.tensors import Flat, Layout, Purpose
 
 
 class RunDir:
-    """Writes one run's directory."""
+    """Writes one run's directory, and reads what an earlier process of the same run has left there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
+        self.previous: dict[str, Any] | None = None
+        """config.json of the run that goes on here; None for a new one."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / ".lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for name in ("config.json", "model.safetensors", "ledger", "spool"):
-                if (path / name).exists():
+            if (path / "config.json").exists() and resume:
+                self.previous = _run_of(json.loads((path / "config.json").read_text()))
+            for name in ("config.json", "model.safetensors"):
+                if self.previous is None and (path / name).exists():
                     raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
+            shutil.rmtree(path / "spool", ignore_errors=True)
+            if self.previous is None:
+                # Left by a server that ended before its clients were seated.
+                for name in ("ledger", "checkpoints"):
+                    shutil.rmtree(path / name, ignore_errors=True)
             (path / "rounds.jsonl").touch()
         except BlockingIOError as error:
             raise ConfigError(f"--run-dir {path} is in use by another server; choose another") from error
+        except ValueError as error:
+            raise StateError(
+                f"{path}/config.json cannot be read: {error}; choose another --run-dir"
+            ) from error
         except OSError as error:
             raise StateError(
                 f"--run-dir {path} cannot be written: {error.strerror}; choose another"
             ) from error
+
+    def require_same_settings(self, settings: dict[str, Any]) -> None:
+        """Raises if the run that goes on here has other settings, and says which."""
+        if self.previous is None:
+            return
+        now = json.loads(json.dumps(settings))
+        different = [
+            f"--{name.replace('_', '-')} was {self.previous.get(name)!r} and is {value!r}"
+            for name, value in now.items()
+            if self.previous.get(name) != value
+        ]
+        if different:
+            raise ConfigError(
+                f"--run-dir {self.path} holds a run with other settings: {'; '.join(different)}; "
+                "give the same, or choose a new directory"
+            )
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The records so far; a line that a crash has cut off is left out."""
+        lines = (self.path / "rounds.jsonl").read_text().split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def keep_rounds(self, last: int) -> list[dict[str, Any]]:
+        """Drops the records of rounds later than `last`, and returns the others."""
+        kept = [record for record in self.rounds() if record["round"] <= last]
+        with replacing(self.path / "rounds.jsonl") as scratch:
+            scratch.write_text("".join(json.dumps(record) + "\n" for record in kept))
+        return kept
+
+    def finished(self) -> bool:
+        """Whether everything is written that a run writes."""
+        return (self.path / "conformal.json").exists()
 
     def __enter__(self) -> RunDir:
         return self
@@ -74,13 +121,20 @@ class RunDir:
     def append_round(self, record: dict[str, Any]) -> None:
         """Adds a line to rounds.jsonl."""
         with (self.path / "rounds.jsonl").open("a") as file:
-            file.write(json.dumps(_without_nan(record)) + "\n")
+            file.write(json.dumps(without_nan(record)) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
 
-def _without_nan(value: Any) -> Any:
+def _run_of(config: Any) -> dict[str, Any] | None:
+    """A config.json, if it is one that a run has written."""
+    needed = {"run_id": str, "fingerprint": str, "clients": list}
+    written = isinstance(config, dict) and all(isinstance(config.get(k), v) for k, v in needed.items())
+    return config if written else None
+
+
+def without_nan(value: Any) -> Any:
     """JSON has no NaN and no infinity: null stands for them."""
     if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
+        return {key: without_nan(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -23,9 +23,11 @@ from common.errors import ConfigError, RunError
 from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
 from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
 from common.wire import Frame, chunk_frames
+from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.federation import Answer, Federation, OpenRound, Result
 from fedserver.ledger import Ledger
-from fedserver.record import RunDir
+from fedserver.record import RunDir, without_nan
+from fedserver.seating import described, seated
 from fedserver.spool import Spool
 from fedserver.workbench import Workbench
 
@@ -41,6 +43,7 @@ class Rounds:
         self._algorithm = ALGORITHMS[self._config.algorithm]
         self._server: ServerState | None = None
         self._intake: Intake
+        self._checkpoints: Checkpoints
         self._model_bytes = 0
         """Where x ends and c begins in a broadcast."""
         self._shared = True
@@ -49,23 +52,28 @@ class Rounds:
         """Whether every c_i of the open round follows from its y_i."""
 
     async def run(self) -> None:
-        """Everything from preparation to the last evaluation."""
+        """Everything from preparation, or from where an earlier process was, to the last evaluation."""
         flat = await self._prepare()
+        done = 0
+        if self._run_dir.previous is not None:
+            flat, done = await self._resume(flat)
         if not self._federation.members.complete.is_set():
             self._federation.say_waiting()
         await self._federation.members.complete.wait()
-        self._write_config()
+        if self._run_dir.previous is None:
+            self._run_dir.write_config(described(self._federation))
         evaluation: asyncio.Task[None] | None = None
         try:
-            for r in range(1, self._config.rounds + 1):
+            for r in range(done + 1, self._config.rounds + 1):
                 flat, closing = await self._train(r, flat)
                 if evaluation is not None:
                     await evaluation
                 evaluation = asyncio.create_task(self._report(r, flat, closing))
             if evaluation is not None:
                 await evaluation
-            sets = await self._workbench.conformal(flat[: self._model_bytes], self._config.seed)
-            self._run_dir.write_conformal(sets)
+            if not self._run_dir.finished():
+                sets = await self._workbench.conformal(flat[: self._model_bytes], self._config.seed)
+                self._run_dir.write_conformal(sets)
         except Exception as error:
             await self._federation.end(str(error))
             raise
@@ -93,40 +101,54 @@ class Rounds:
                 "use --variates explicit"
             )
         self._intake = Intake(layout, self._algorithm, codecs.up, codecs.control, derived)
-        ledger = Ledger(self._run_dir.path / "ledger", layout, self._algorithm, pull)
+        self._checkpoints = Checkpoints(self._run_dir.path / "checkpoints", layout)
+        archive = self._run_dir.path / "checkpoints" / "ledger"
+        ledger = Ledger(self._run_dir.path / "ledger", archive, layout, self._algorithm, pull)
         self._server = ServerState(layout, self._algorithm, pull) if self._algorithm.keeps_h else None
         self._model_bytes = len(prepared.x0)
         flat = layout.allocate()
         flat[: self._model_bytes] = prepared.x0  # The model's tensors open the layout.
         spool = Spool(self._run_dir.path / "spool", self._intake.coding)
-        self._federation.set_up(prepared, downward(layout, codecs), self._intake.coding, ledger, spool)
+        if self._run_dir.previous is not None:
+            self._federation.members.restore(seated(self._run_dir.previous, prepared))
+        self._federation.set_up(prepared, downward(layout, codecs), self._intake, ledger, spool)
         return flat
 
-    def _write_config(self) -> None:
-        federation = self._federation
-        members = sorted(federation.members.by_name.values(), key=lambda member: member.index)
-        self._run_dir.write_config(
-            self._config.as_dict()
-            | {
-                "run_id": federation.run_id,
-                "fingerprint": federation.fingerprint,
-                "num_classes": federation.prepared.model["num_classes"],
-                "svr_names": [
-                    federation.layout.specs[k].name for k in federation.layout.indices(Purpose.CONTROL)
-                ],
-                "class_names": federation.prepared.class_names,
-                "clients": [
-                    {
-                        "name": m.name,
-                        "index": m.index,
-                        "examples": m.examples,
-                        # What a client's own data look like is nobody's business but its own.
-                        "classes": federation.prepared.histograms[m.index] if m.shard is not None else None,
-                    }
-                    for m in members
-                ],
-            }
-        )
+    async def _resume(self, flat: Flat) -> tuple[Flat, int]:
+        """Goes back to the newest checkpoint; returns x and c as of then, and the last closed round."""
+        federation, previous = self._federation, self._run_dir.previous
+        assert previous is not None
+        if previous["fingerprint"] != federation.fingerprint:
+            raise ConfigError(
+                f"--run-dir {self._run_dir.path} holds a run of another model (fingerprint "
+                f"{previous['fingerprint'][:12]}, now {federation.fingerprint[:12]}); choose a new directory"
+            )
+        ledger = federation.ledger
+        found = self._checkpoints.newest(lambda c: ledger.restore(c.counted, c.norms), federation.say)
+        done = 0
+        if found is None:
+            ledger.restore({}, {})
+        else:
+            flat, done, self._shared = found.flat, found.round, found.shared
+            if self._server is not None:
+                self._server.h = dict(found.h)
+            self._checkpoints.drop_after(done)
+            self._run_dir.write_state(federation.layout, flat)
+        federation.say(f"going on with run {federation.run_id} after round {done} of {self._config.rounds}")
+        await self._catch_up(done)
+        return flat, done
+
+    async def _catch_up(self, done: int) -> None:
+        """Writes the records that an earlier process did not come to."""
+        recorded = self._run_dir.keep_rounds(done)
+        for record in recorded:
+            if record["accuracy"] is not None:
+                self._federation.last = Result(record["round"], record["accuracy"], record["loss"])
+        last = recorded[-1]["round"] if recorded else 0
+        for r in self._checkpoints.rounds():
+            if last < r <= done:
+                checkpoint = self._checkpoints.read(r)
+                await self._report(r, checkpoint.flat, checkpoint.closing)
 
     async def _train(self, r: int, flat: Flat) -> tuple[Flat, dict[str, Any]]:
         """Opens a round, folds its updates until every client has answered, and closes it."""
@@ -162,8 +184,7 @@ class Rounds:
         if self._config.cka and self._evaluates(r):
             updates = [await asyncio.to_thread(self._model_file, current, i) for i in counted]
             closing["cka"] = await self._workbench.cka(updates, self._config.cka)
-        new = await asyncio.to_thread(self._close, current, flat, aggregate, counted)
-        closing["norms"] = {"c": self._norm(new), "clients": dict(self._federation.ledger.norms)}
+        new = await asyncio.to_thread(self._close, current, flat, aggregate, counted, closing)
         return new, closing
 
     def _encode(self, r: int, flat: Flat) -> tuple[Flat, list[Frame]]:
@@ -209,7 +230,12 @@ class Rounds:
         return answer.steps * self._federation.eta_l(answer.round)
 
     def _close(
-        self, current: OpenRound, flat: Flat, aggregate: Aggregate, counted: dict[int, Answer]
+        self,
+        current: OpenRound,
+        flat: Flat,
+        aggregate: Aggregate,
+        counted: dict[int, Answer],
+        closing: dict[str, Any],
     ) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""
         r, layout = current.number, self._federation.layout
@@ -226,8 +252,22 @@ class Rounds:
         for index, spec in enumerate(layout.specs):
             if not all_finite(layout.array(new, index), spec.dtype):
                 raise RunError(f"round {r}: {spec.name} is not finite any more; lower --eta-l or --eta-g")
+        ledger = self._federation.ledger
+        closing["norms"] = {"c": self._norm(new), "clients": dict(ledger.norms)}
+        self._checkpoints.write(
+            Checkpoint(
+                round=r,
+                flat=new,
+                h=self._server.h if self._server is not None else {},
+                counted=ledger.counted | dict.fromkeys(counted, r),
+                norms=ledger.norms,
+                shared=self._shared,
+                closing=without_nan(closing),
+            )
+        )
         for i in counted:
-            self._federation.ledger.count(i, r)
+            ledger.count(i, r)
+        ledger.prune(self._checkpoints.rounds()[0])
         self._run_dir.write_state(layout, new)
         self._federation.spool.drop_round(r)
         return new

@@ -48,18 +48,26 @@ _OPTIONS = [
 
 
 async def serve(
-    config: RunConfig, listen: str, run_path: Path, capture_path: Path | None, say: Callable[[str], None]
+    config: RunConfig,
+    listen: str,
+    run_path: Path,
+    say: Callable[[str], None],
+    *,
+    capture_path: Path | None = None,
+    resume: bool = True,
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
-    with RunDir(run_path) as run_dir, ExitStack() as stack:
+    with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
+        run_dir.require_same_settings(config.as_dict())
+        run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
         capture = CaptureWriter(capture_path, say) if capture_path is not None else None
         if capture is not None:
             stack.callback(capture.close)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         workbench = WorkerProcess()
         try:
-            federation = Federation(config, secrets.token_hex(6), say, capture)
+            federation = Federation(config, run_id, say, capture)
             server, port = await _create(federation, listen)
             federation.traffic.watch(port)
             await server.start()

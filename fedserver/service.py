@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
 
 from common.coding import Coding, without_control
-from common.errors import UnavailableError, WireError, WrongRunError
+from common.errors import Fault, SupersededError, UnavailableError, WireError, WrongRunError
 from common.manifest import manifest, read_manifest, require_same
 from common.tensors import Purpose
 from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
@@ -23,7 +24,9 @@ from fedserver.traffic import Call
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 IDLE_S = 60.0
-"""How often an upload without a new frame is looked at: without a byte since the last look it is given up."""
+"""How often an upload without a new frame is looked at."""
+IDLE_BYTES = 1024
+"""An upload of which less than this has come since the last look is given up; pings alone are less."""
 
 
 def _printable(text: str) -> str:
@@ -82,11 +85,15 @@ class Service:
             federation = self._federation
             federation.require_run(request.run_id)
             member = federation.members.get(request.client)
-            current = await federation.next_round(request.after_round, member)
+            current = await federation.next_round(member)
             if current is None:
                 # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
                 federation.told.add(member.name)
                 yield call.sent(pb.RoundFrame(finished=self._finished()).SerializeToString())
+                return
+            if current.number <= request.after_round:
+                resend = pb.Resend(round=current.number)
+                yield call.sent(pb.RoundFrame(resend=resend).SerializeToString())
                 return
             header, frames = await asyncio.to_thread(self._broadcast, current, member, request)
             yield call.sent(pb.RoundFrame(header=header).SerializeToString())
@@ -188,7 +195,7 @@ class Service:
         if outcome is None and answer.declined:
             outcome = federation.finish(answer)
         if outcome is None:
-            require_same(read_manifest(header.tensors), federation.up)
+            require_same(read_manifest(header.tensors), federation.intake.coding)
             start = (header.resume_from.tensor, header.resume_from.offset)
             async with self._uploads:
                 outcome = await self._receive(frames, call, answer, start)
@@ -204,34 +211,44 @@ class Service:
         upload = federation.begin(answer, start)
         stream = await upload.begin()
         try:
-            while (frame := await self._next_frame(frames, call)) is not None:
+            while (frame := await self._next_frame(frames, call, stream)) is not None:
                 chunk = read_chunk(frame)
                 if chunk is None:
                     raise WireError.malformed("after the header only chunks may follow")
                 await upload.add(stream, chunk)
             await asyncio.to_thread(upload.check_complete, current.seen)
-        except WireError:
-            federation.drop(answer.name, upload)
+            await asyncio.to_thread(federation.examine, answer, upload.raw)
+        except WireError as error:
+            # A stream that was cut may look like one that ended early: what came of it is still good.
+            if error.fault is not Fault.TOO_FEW_BYTES:
+                federation.drop(answer.name, upload)
             raise
         upload.require_current(stream)
-        outcome = federation.finish(answer)
+        outcome = federation.finish(answer, upload)
         if outcome is not Outcome.ACCEPTED:
             federation.drop(answer.name, upload)
         return outcome
 
-    async def _next_frame(self, frames: AsyncIterator[bytes], call: Call) -> bytes | None:
+    async def _next_frame(
+        self, frames: AsyncIterator[bytes], call: Call, ended: asyncio.Event | None = None
+    ) -> bytes | None:
         """A stream without progress must not hold its place for ever; a slow one may take all its time."""
         coming = asyncio.ensure_future(anext(frames, None))
-        bytes_before = None
+        replaced = asyncio.ensure_future(ended.wait()) if ended is not None else None
+        waiting: set[asyncio.Future[Any]] = {coming, *([replaced] if replaced is not None else [])}
+        bytes_before = -IDLE_BYTES
         try:
-            while not (await asyncio.wait({coming}, timeout=IDLE_S))[0]:
+            while not (await asyncio.wait(waiting, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED))[0]:
                 bytes_now = self._traffic.progress(call)
-                if bytes_now is None or bytes_now == bytes_before:
+                if bytes_now is None or bytes_now - bytes_before < IDLE_BYTES:
                     raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update")
                 bytes_before = bytes_now
+            if not coming.done():
+                raise SupersededError("another stream of this client goes on with its update")
+            frame = coming.result()
         finally:
-            coming.cancel()
-        frame = coming.result()
+            for future in waiting:
+                future.cancel()
         return None if frame is None else call.received(frame)
 
     async def update_progress(self, data: bytes, peer: str) -> bytes:

@@ -74,6 +74,7 @@ class Connections:
         self._now: dict[Address, tuple[int, int]] = {}
         self._counted: dict[Address, tuple[int, int]] = {}
         self._sampled_s = -math.inf
+        self._took_s = 0.0
         self.total: Counter[tuple[str, str]] = Counter()
 
     @staticmethod
@@ -92,10 +93,13 @@ class Connections:
 
     def sample(self, *, at_most_every: float = 0.0) -> None:
         """Asks the kernel."""
-        if time.monotonic() - self._sampled_s < at_most_every:
+        started = time.monotonic()
+        # With thousands of connections a sample takes tens of milliseconds; it gets a twentieth of the time.
+        if at_most_every and started - self._sampled_s < max(at_most_every, 20 * self._took_s):
             return
-        self._sampled_s = time.monotonic()
         current = _counts(self._port)
+        self._sampled_s = time.monotonic()
+        self._took_s = self._sampled_s - started
         for peer in [peer for peer in self._now if _is_other(current.get(peer), self._now[peer])]:
             self._count(peer, self._clients.pop(peer, ""))
             del self._now[peer], self._counted[peer]
@@ -104,6 +108,7 @@ class Connections:
             self._counted.setdefault(peer, (0, 0))
             if peer in self._clients:
                 self._count(peer, self._clients[peer])
+        self._clients = {peer: name for peer, name in self._clients.items() if peer in current}
 
     def count_strangers(self) -> None:
         """Counts the connections of nobody known, too."""

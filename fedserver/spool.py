@@ -30,24 +30,32 @@ class Upload:
         self._path = path
         self._coding = coding
         self._lock = asyncio.Lock()
-        self._stream = 0
+        self._stream: asyncio.Event | None = None
+        """That of the stream that may go on; set when another takes its place."""
+        self._discarded = False
         size = max(coding.wire.num_bytes, 1)
         with path.open("wb") as file:
             # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
             os.posix_fallocate(file.fileno(), 0, size)
         mapped: Flat = np.memmap(path, np.uint8, "r+")
-        self._flat = mapped[: coding.wire.num_bytes]
-        self._receiver = Receiver(coding.wire, self._flat)
+        self.raw = mapped[: coding.wire.num_bytes]
+        self._receiver = Receiver(coding.wire, self.raw)
 
-    async def begin(self) -> int:
-        """Starts a stream; an earlier one that is still alive ends at its next chunk."""
+    async def begin(self) -> asyncio.Event:
+        """Starts a stream and ends an earlier one; the event tells it that its own time is over."""
+        self._end_stream()
         async with self._lock:
-            self._stream += 1
+            self._end_stream()
+            self._stream = asyncio.Event()
             return self._stream
 
-    def require_current(self, stream: int) -> None:
+    def _end_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.set()
+
+    def require_current(self, stream: asyncio.Event) -> None:
         """Raises for a stream whose update another stream goes on with, or starts again."""
-        if stream != self._stream:
+        if stream is not self._stream or stream.is_set() or self._discarded:
             raise SupersededError("another stream of this client goes on with its update")
 
     @property
@@ -55,7 +63,7 @@ class Upload:
         """Everything before this has come."""
         return self._receiver.position
 
-    async def add(self, stream: int, chunk: Chunk) -> None:
+    async def add(self, stream: asyncio.Event, chunk: Chunk) -> None:
         """Takes in one chunk of a stream."""
         async with self._lock:
             self.require_current(stream)
@@ -70,7 +78,7 @@ class Upload:
     def check_complete(self, seen: Flat) -> None:
         """Raises unless every byte has come and every number is finite; `seen` is the round's broadcast."""
         self._receiver.finish()
-        self._coding.check(self._flat, seen)
+        self._coding.check(self.raw, seen)
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
@@ -78,8 +86,9 @@ class Upload:
         self._path.replace(path)
 
     def discard(self) -> None:
-        """Removes what was not kept; a stream that is still alive ends at its next chunk."""
-        self._stream += 1
+        """Removes what was not kept, and ends a stream that is still alive."""
+        self._discarded = True
+        self._end_stream()
         self._path.unlink(missing_ok=True)
 
 
@@ -114,13 +123,14 @@ class Spool:
         self._parts[i] = Upload(path, self._coding, update_id)
         return self._parts[i]
 
-    def keep(self, i: int, r: int) -> None:
-        """Counts the upload of client i as whole."""
+    def keep(self, i: int, r: int, upload: Upload) -> None:
+        """Counts an upload of client i as whole."""
+        assert self._parts[i] is upload, "a stream that may go on has the upload that is there"
         self._parts.pop(i).keep(self.path(r, i))
 
-    def drop(self, i: int, part: Upload | None = None) -> None:
+    def drop(self, i: int, upload: Upload | None = None) -> None:
         """Forgets the upload of client i; only if it is this one, where one is given."""
-        if i in self._parts and part in (None, self._parts[i]):
+        if i in self._parts and upload in (None, self._parts[i]):
             self._parts.pop(i).discard()
 
     def path(self, r: int, i: int) -> Path:

@@ -35,6 +35,8 @@ class Traffic:
         self._rest = Counts()
         """Of closed rounds, and of none."""
         self._outside = Counts()
+        self._sums = Counts()
+        """The same without tensors, for those who ask meanwhile."""
         self._connections: Connections | None = None
         self._socket_closed: Counter[tuple[str, str]] = Counter()
 
@@ -77,13 +79,14 @@ class Traffic:
         return {
             "bytes": total.by_purpose(),
             "outside": self._outside.by_purpose(),
+            "open": {"round": self._round, "bytes": self._open.by_purpose()} if self._round else None,
             "socket": None if self._connections is None else _socket_table(self._connections.total),
             "traffic": total.detailed(),
         }
 
     def by_purpose(self) -> dict[str, dict[str, int]]:
         """All bytes since the server started."""
-        return self._total().by_purpose()
+        return self._sums.by_purpose()
 
     def by_client(self) -> dict[tuple[str, str], tuple[int, int, int | None]]:
         """Payload, encoded and socket bytes since the server started, by client and direction."""
@@ -91,7 +94,7 @@ class Traffic:
             self._connections.sample(at_most_every=SAMPLE_S)
         return {
             key: (*counts, None if self._connections is None else self._connections.total[key])
-            for key, counts in self._total().by_client().items()
+            for key, counts in self._sums.by_client().items()
         }
 
     def _total(self) -> Counts:
@@ -108,6 +111,7 @@ class Traffic:
         r = passed.round if passed.round == self._round else 0
         for counts in (self._open,) if r else (self._rest, self._outside):
             counts.add(client, call.rpc, passed.up, passed.entry, len(passed.data))
+        self._sums.add(client, "", passed.up, replace(passed.entry, kind="", tensor=""), len(passed.data))
         if self._capture is not None:
             self._capture.write(call.rpc, call.number, replace(passed, client=client, round=r))
 

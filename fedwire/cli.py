@@ -21,6 +21,9 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 def _options(function: Any) -> Any:
     """What every command takes."""
     function = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+    function = click.option("--run", help="Of a file with several runs, this one.  [default: the last]")(
+        function
+    )
     return click.option(
         "--port",
         type=click.IntRange(1, 65535),
@@ -29,12 +32,12 @@ def _options(function: Any) -> Any:
 
 
 @contextmanager
-def _opened(path: Path, port: int | None) -> Iterator[tuple[Capture, list[str]]]:
+def _opened(path: Path, port: int | None, run: str | None) -> Iterator[tuple[Capture, list[str]]]:
     """A capture, and what is wrong with it; that goes to standard error too."""
     from fedwire.source import opened
 
     problems: list[str] = []
-    with opened(path, port, _told(problems)) as capture:
+    with opened(path, port, run, _told(problems)) as capture:
         yield capture, problems
 
 
@@ -77,10 +80,16 @@ def _filters(function: Any) -> Any:
 @_filters
 @_options
 def list_messages(
-    capture: Path, round: int | None, client: str | None, rpc: str | None, port: int | None, as_json: bool
+    capture: Path,
+    round: int | None,
+    client: str | None,
+    rpc: str | None,
+    port: int | None,
+    run: str | None,
+    as_json: bool,
 ) -> None:
     """List messages: time, direction, client, round, call, bytes and purpose."""
-    with _opened(capture, port) as (found, problems):
+    with _opened(capture, port, run) as (found, problems):
         _list(found, problems, round, client, rpc, as_json)
 
 
@@ -106,9 +115,9 @@ def _list(
 @click.argument("capture", type=FILE)
 @click.argument("number", type=int)
 @_options
-def show(capture: Path, number: int, port: int | None, as_json: bool) -> None:
+def show(capture: Path, number: int, port: int | None, run: str | None, as_json: bool) -> None:
     """Show one message: its fields and, for a header, the tensors that follow it."""
-    with _opened(capture, port) as (found, _):
+    with _opened(capture, port, run) as (found, _):
         from fedwire.inspect import inspect
 
         described = inspect(found, number)
@@ -128,11 +137,11 @@ def show(capture: Path, number: int, port: int | None, as_json: bool) -> None:
     help="Compare with the ledger of this run, to the byte; ends with 1 if they differ.",
 )
 @_options
-def stats(capture: Path, run_dir: Path | None, port: int | None, as_json: bool) -> None:
+def stats(capture: Path, run_dir: Path | None, port: int | None, run: str | None, as_json: bool) -> None:
     """Add up bytes by round, client, purpose and tensor, and compare with FedAvg and SCAFFOLD."""
     from fedwire.stats import compare_with_run, statistics
 
-    with _opened(capture, port) as (found, problems):
+    with _opened(capture, port, run) as (found, problems):
         result = statistics(found) | {"problems": problems}
     if run_dir is not None:
         result["differences"] = compare_with_run(result, run_dir)
@@ -150,11 +159,11 @@ def stats(capture: Path, run_dir: Path | None, port: int | None, as_json: bool) 
 @click.argument("first", type=FILE)
 @click.argument("second", type=FILE)
 @_options
-def diff(first: Path, second: Path, port: int | None, as_json: bool) -> None:
+def diff(first: Path, second: Path, port: int | None, run: str | None, as_json: bool) -> None:
     """Say where two captures differ; ends with 1 if they do."""
     from fedwire.diff import differences
 
-    with _opened(first, port) as (one, _), _opened(second, port) as (other, _):
+    with _opened(first, port, run) as (one, _), _opened(second, port, None) as (other, _):
         rows = differences(one, other)
     if as_json:
         _json({"same": not rows, "differences": rows})
@@ -173,7 +182,7 @@ def diff(first: Path, second: Path, port: int | None, as_json: bool) -> None:
     help="Compare the last round with the final x and c of this run.",
 )
 @_options
-def replay(capture: Path, run_dir: Path | None, port: int | None, as_json: bool) -> None:
+def replay(capture: Path, run_dir: Path | None, port: int | None, run: str | None, as_json: bool) -> None:
     """Aggregate each round again from the captured updates and compare with what the server sent next.
 
     Ends with 1 if a round differs, or if there was none to compare.
@@ -182,7 +191,7 @@ def replay(capture: Path, run_dir: Path | None, port: int | None, as_json: bool)
 
     from fedwire.replay import Replay
 
-    with _opened(capture, port) as (found, _):
+    with _opened(capture, port, run) as (found, _):
         verdicts = [asdict(verdict) for verdict in Replay(found, run_dir).run()]
     if as_json:
         _json(verdicts)
@@ -201,12 +210,18 @@ def replay(capture: Path, run_dir: Path | None, port: int | None, as_json: bool)
 @click.option("--client", help="Only this client.")
 @_options
 def export(
-    capture: Path, out: Path, r: int | None, client: str | None, port: int | None, as_json: bool
+    capture: Path,
+    out: Path,
+    r: int | None,
+    client: str | None,
+    port: int | None,
+    run: str | None,
+    as_json: bool,
 ) -> None:
     """Write the tensors of broadcasts and updates as safetensors files."""
     from fedwire.export import export as write
 
-    with _opened(capture, port) as (found, problems):
+    with _opened(capture, port, run) as (found, problems):
         written = write(found, out, r, client, _told(problems))
     if as_json:
         _json({"files": written, "problems": problems})
@@ -235,6 +250,7 @@ def pcap(
     rpc: str | None,
     out: Path | None,
     port: int | None,
+    run: str | None,
     as_json: bool,
 ) -> None:
     """List the gRPC messages in a packet capture (pcap or pcapng, plaintext HTTP/2), like ls.
@@ -245,5 +261,5 @@ def pcap(
         from fedwire.source import convert
 
         convert(capture, port, out, _told([]))
-    with _opened(out or capture, port) as (found, problems):
+    with _opened(out or capture, port, run) as (found, problems):
         _list(found, problems, round, client, rpc, as_json)

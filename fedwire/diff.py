@@ -10,7 +10,7 @@ import numpy as np
 from common.errors import DataError
 from common.tensors import Flat, to_float64
 from fedwire.source import Capture
-from fedwire.transfers import Transfer, broadcast, is_difference, transfers, values
+from fedwire.transfers import Transfer, transfers, values
 
 Side = tuple[Capture, list[Transfer]]
 """A capture and its transfers."""
@@ -84,5 +84,4 @@ def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[s
 
 
 def _decoded(side: Side, transfer: Transfer) -> Flat:
-    x = broadcast(*side, transfer.round) if is_difference(transfer) else None
-    return values(side[0], transfer, x)
+    return values(side[0], transfer, side[1])

@@ -11,7 +11,7 @@ from common.errors import DataError
 from common.names import is_name
 from common.tensors import Layout, Purpose
 from fedwire.source import Capture
-from fedwire.transfers import Transfer, broadcast, is_difference, transfers, values
+from fedwire.transfers import Transfer, transfers, values
 
 _FILES = {
     "model": (Purpose.MODEL, Purpose.BUFFER),
@@ -37,10 +37,7 @@ def export(
 
 
 def _write(capture: Capture, found: list[Transfer], transfer: Transfer, out: Path) -> list[dict[str, Any]]:
-    x = broadcast(capture, found, transfer.round) if is_difference(transfer) else None
-    if is_difference(transfer) and x is None:
-        raise DataError(f"{transfer.name}: is a difference to an x that is not whole in the capture")
-    flat, coding = values(capture, transfer, x), transfer.coding
+    flat, coding = values(capture, transfer, found), transfer.coding
     # A name comes from a peer and becomes a folder here.
     name = transfer.client if is_name(transfer.client) else "unnamed"
     folder = out / f"round-{transfer.round:06d}" / ("up" if transfer.up else "down") / name

@@ -16,7 +16,7 @@ from common.wire import read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.listing import row
 from fedwire.source import Capture, Message
-from fedwire.transfers import Transfer, broadcast, is_difference, transfers, values
+from fedwire.transfers import Transfer, transfers, values
 
 _TYPES: dict[tuple[str, bool], type[Protobuf]] = {
     ("Join", True): pb.JoinRequest,
@@ -88,9 +88,8 @@ def _chunk(capture: Capture, message: Message) -> dict[str, Any]:
 
 def _tensors(capture: Capture, found: list[Transfer], mine: Transfer) -> list[dict[str, Any]]:
     coding = mine.coding
-    x = broadcast(capture, found, mine.round) if is_difference(mine) else None
     try:
-        flat = values(capture, mine, x)
+        flat = values(capture, mine, found)
     except DataError as error:
         return [_tensor(coding, k, None) | {"problem": str(error)} for k in range(len(coding.ways))]
     return [_tensor(coding, k, flat) for k in range(len(coding.ways))]

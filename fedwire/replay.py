@@ -85,7 +85,7 @@ class Replay:
         downs = [t for t in self._transfers if not t.up and t.round == r]
         for transfer in sorted(downs, key=lambda t: _derives(t.coding)):
             try:
-                flat = values(self._capture, transfer, None)
+                flat = values(self._capture, transfer, self._transfers)
             except DataError as error:
                 problem = str(error)
                 continue
@@ -158,7 +158,7 @@ class Replay:
         except DataError:
             if self._run_dir is None or r != current.header.rounds:
                 raise
-            return self._compare_with_files(layout, new)
+            return self._compare_with_files(current, new)
         skipped = {Purpose.CONTROL} if after.derived else set()
         skipped |= {
             spec.purpose
@@ -170,15 +170,18 @@ class Replay:
         chosen = [k for k, spec in enumerate(layout.specs) if spec.purpose not in skipped]
         return f"broadcast of round {r + 1}", _differing(layout, new, after.flat, chosen)
 
-    def _compare_with_files(self, layout: Layout, new: Flat) -> tuple[str, list[str]]:
+    def _compare_with_files(self, current: _Broadcast, new: Flat) -> tuple[str, list[str]]:
         assert self._run_dir is not None
-        differing = []
-        for file, purposes in (("model", MODEL), ("control", (Purpose.CONTROL,))):
+        layout, differing = current.layout, []
+        files: dict[str, tuple[Purpose, ...]] = {"model": MODEL, "control": (Purpose.CONTROL,)}
+        if _lossy(current.coding):
+            del files["control"]
+        for file, purposes in files.items():
             part = layout.part(*purposes)
             wanted = tensorfile.read(self._run_dir / f"{file}.safetensors", part)
             start = 0 if file == "model" else layout.part(*MODEL).num_bytes
             differing += _differing(part, new[start:], wanted, range(len(part.specs)))
-        return "the run's final x and c", differing
+        return f"the run's final {'x' if len(files) == 1 else 'x and c'}", differing
 
 
 def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range) -> list[str]:

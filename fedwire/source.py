@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common.capture import CaptureWriter, Record, is_capture, read_record, read_records
 from common.dialogue import DIRECTIONS, SERVICE, Dialogue, Entry, Followed
+from common.errors import ConfigError, DataError
 from fedwire.packets import grpc_messages
 
 
@@ -38,22 +39,42 @@ class Message:
 
 
 class Capture:
-    """All messages of a capture file; their bytes stay in the file until they are asked for."""
+    """The messages of one run in a capture file; their bytes stay in the file until they are asked for."""
 
-    def __init__(self, path: Path, problem: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, problem: Callable[[str], None], run: str | None = None) -> None:
+        """`run` is the id of the run, or its beginning; None takes the last one in the file."""
         self.path = path
         self.messages: list[Message] = []
         calls: dict[tuple[int, int], int] = {}
         dialogues: dict[int, Dialogue] = {}
+        runs: dict[int, str] = {}
+        """Run ids by call; calls of no run, such as Status, have none."""
         for record in read_records(path, problem):
             call = calls.setdefault(record.call, len(calls))
             dialogue = dialogues.setdefault(call, Dialogue(record.rpc))
             entry = dialogue.note(record.up, record.data)
+            if dialogue.run_id:
+                runs[call] = dialogue.run_id
             self.messages.append(_message(len(self.messages), call, record, entry))
+            if entry.kind in ("reply", "finished"):
+                del dialogues[call]
+        chosen = _chosen_run(path, list(dict.fromkeys(runs.values())), run, problem)
+        self.messages = [m for m in self.messages if runs.get(m.call, chosen) == chosen]
 
     def data(self, message: Message) -> bytes:
         """The bytes of a message."""
         return read_record(self.path, message.offset).data
+
+
+def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callable[[str], None]) -> str:
+    if wanted is not None:
+        found = [run for run in runs if run.startswith(wanted)]
+        if len(found) != 1:
+            raise DataError(f"{path} has runs {', '.join(runs) or 'none'}; --run {wanted} is not one of them")
+        return found[0]
+    if len(runs) > 1:
+        problem(f"{path} has runs {', '.join(runs)}; this is the last one, --run picks another")
+    return runs[-1] if runs else ""
 
 
 def _message(number: int, call: int, record: Record, entry: Entry) -> Message:
@@ -73,19 +94,23 @@ def _message(number: int, call: int, record: Record, entry: Entry) -> Message:
 
 
 @contextmanager
-def opened(path: Path, port: int | None, problem: Callable[[str], None]) -> Iterator[Capture]:
+def opened(
+    path: Path, port: int | None, run: str | None, problem: Callable[[str], None]
+) -> Iterator[Capture]:
     """A capture file, or the messages of a packet capture as one."""
     if is_capture(path):
-        yield Capture(path, problem)
+        yield Capture(path, problem, run)
         return
     with tempfile.TemporaryDirectory(prefix="fedwire-") as folder:
         converted = Path(folder) / "packets.fedwire"
         convert(path, port, converted, problem)
-        yield Capture(converted, problem)
+        yield Capture(converted, problem, run)
 
 
 def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], None]) -> None:
     """Writes the messages of a packet capture into a capture file."""
+    if out.exists():
+        raise ConfigError(f"{out} exists already; choose another file")
     writer = CaptureWriter(out, problem)
     followed: dict[int, Followed] = {}
     others = found = 0

@@ -58,7 +58,8 @@ def _ratios(capture: Capture, total: Counts) -> dict[str, float | None]:
     """Tensor bytes against what the same transfers would have cost FedAvg and SCAFFOLD without any codec."""
     plain = reduced = 0
     # A transfer that was interrupted or repeated is needed once.
-    needed = {(t.round, t.client, t.up): t.coding.layout for t in transfers(capture)}
+    counting = (t for t in transfers(capture) if not t.up or t.outcome == "ACCEPTED")
+    needed = {(t.round, t.client, t.up): t.coding.layout for t in counting}
     for layout in needed.values():
         plain += layout.payload_bytes(Purpose.MODEL, Purpose.BUFFER)
         reduced += layout.payload_bytes(Purpose.MODEL)
@@ -79,6 +80,8 @@ def compare_with_run(found: dict[str, Any], run_dir: Path) -> list[str]:
         raise DataError(f"{run_dir} has no complete ledger (rounds.jsonl, traffic.json): {error}") from error
     differences = []
     ledger = {"0": whole["outside"], **records}
+    if whole.get("open"):
+        ledger[str(whole["open"]["round"])] = whole["open"]["bytes"]
     for r in sorted({*ledger, *found["rounds"]}, key=int):
         for direction in DIRECTIONS:
             ours = found["rounds"].get(r, {}).get(direction, {})

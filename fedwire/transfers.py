@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from google.protobuf.message import DecodeError
+
 from common.coding import Coding
 from common.errors import DataError, WireError
 from common.manifest import read_manifest
@@ -44,25 +46,54 @@ class Transfer:
 
 
 def transfers(capture: Capture) -> list[Transfer]:
-    """All transfers of a capture, in the order in which they began."""
+    """All transfers of a capture, in the order in which they began.
+
+    A header that announces nonsense began none. Of an update that was pushed again after the server had taken
+    it, only what the server took belongs to it.
+    """
     found: dict[tuple[object, ...], Transfer] = {}
     by_call: dict[int, Transfer] = {}
     for message in capture.messages:
+        transfer = by_call.get(message.call)
         if message.entry.kind == "header":
-            header = _header(capture, message)
-            if header.round == 0 or (isinstance(header, pb.UpdateHeader) and header.declined):
-                continue
-            client = header.client if isinstance(header, pb.UpdateHeader) else message.client
-            key = (message.process, header.round, client, message.up, _announced(header))
-            transfer = found.setdefault(key, Transfer(header.round, client, message.up, header))
-            transfer.headers.append(message)
-            by_call[message.call] = transfer
-        elif message.call in by_call and message.entry.kind == "chunk":
-            by_call[message.call].chunks.append(message)
-        elif message.call in by_call and message.entry.kind == "reply":
-            reply = pb.PushUpdateReply.FromString(capture.data(message))
-            by_call[message.call].outcome = pb.PushUpdateReply.Outcome.Name(reply.outcome)
-    return list(found.values())
+            _begin(capture, message, found, by_call)
+        elif transfer is not None and message.entry.kind == "chunk":
+            transfer.chunks.append(message)
+        elif transfer is not None and message.entry.kind == "reply":
+            transfer.outcome = _outcome(capture.data(message))
+            if transfer.outcome == "ACCEPTED":
+                for key, value in list(found.items()):
+                    if value is transfer:
+                        found[*key, "taken"] = found.pop(key)
+    return sorted(found.values(), key=lambda transfer: transfer.headers[0].number)
+
+
+def _begin(
+    capture: Capture,
+    message: Message,
+    found: dict[tuple[object, ...], Transfer],
+    by_call: dict[int, Transfer],
+) -> None:
+    header = _header(capture, message)
+    if header.round == 0 or (isinstance(header, pb.UpdateHeader) and header.declined):
+        return
+    try:
+        read_manifest(header.tensors)
+    except WireError:
+        return
+    client = header.client if isinstance(header, pb.UpdateHeader) else message.client
+    key = (message.process, header.round, client, message.up, _announced(header))
+    transfer = found.setdefault(key, Transfer(header.round, client, message.up, header))
+    transfer.headers.append(message)
+    by_call[message.call] = transfer
+
+
+def _outcome(data: bytes) -> str:
+    try:
+        outcome = pb.PushUpdateReply.FromString(data).outcome
+        return pb.PushUpdateReply.Outcome.Name(outcome)
+    except (DecodeError, ValueError):
+        return ""
 
 
 def _header(capture: Capture, message: Message) -> Header:
@@ -79,24 +110,22 @@ def _announced(header: Header) -> object:
 
 def assemble(capture: Capture, transfer: Transfer) -> Flat:
     """The bytes of all announced tensors; raises if some of them are not in the capture."""
+    layout = transfer.coding.wire
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    try:
-        layout = transfer.coding.wire
-        raw = layout.allocate()
-        for tensor, offset, data in _chunks(capture, transfer):
-            end = offset + len(data)
-            if tensor >= len(layout.specs) or end > layout.specs[tensor].num_bytes:
-                raise DataError(f"{transfer.name}: a chunk lies outside of its tensor")
-            layout.raw(raw, tensor)[offset:end] = data
-            spans[tensor].append((offset, end))
-    except WireError as error:
-        raise DataError(f"{transfer.name}: {error}") from error
+    for tensor, offset, data in _chunks(capture, transfer):
+        if tensor >= len(layout.specs) or offset + len(data) > layout.specs[tensor].num_bytes:
+            raise DataError(f"{transfer.name}: a chunk lies outside of its tensor")
+        spans[tensor].append((offset, offset + len(data)))
     for k, spec in enumerate(layout.specs):
         whole = _covered(spans[k])
         if whole < spec.num_bytes:
             raise DataError(
                 f"{transfer.name}: {spec.name} is not whole in the capture: {whole} of {spec.num_bytes} bytes"
             )
+    # Only now, when all of it is known to be there, memory is taken for it.
+    raw = layout.allocate()
+    for tensor, offset, data in _chunks(capture, transfer):
+        layout.raw(raw, tensor)[offset : offset + len(data)] = data
     return raw
 
 
@@ -112,30 +141,29 @@ def _covered(spans: list[tuple[int, int]]) -> int:
 
 def _chunks(capture: Capture, transfer: Transfer) -> Iterator[tuple[int, int, Flat]]:
     for message in transfer.chunks:
-        chunk = read_chunk(capture.data(message))
+        try:
+            chunk = read_chunk(capture.data(message))
+        except WireError as error:
+            raise DataError(f"{transfer.name}: {error}") from error
         if chunk is not None:
             yield chunk.tensor, chunk.offset, chunk.data
 
 
-def values(capture: Capture, transfer: Transfer, x: Flat | None) -> Flat:
-    """The decoded tensors; `x`, the round's broadcast as clients saw it, for what travels as a difference."""
+def values(capture: Capture, transfer: Transfer, found: list[Transfer]) -> Flat:
+    """The decoded tensors. `found` are all transfers: a difference needs the broadcast of its round."""
+    x = _broadcast(capture, found, transfer) if any(w.difference for w in transfer.coding.ways) else None
     try:
         return transfer.coding.receive(assemble(capture, transfer), x)
     except WireError as error:
         raise DataError(f"{transfer.name}: {error}") from error
 
 
-def broadcast(capture: Capture, all_transfers: list[Transfer], r: int) -> Flat | None:
-    """x of a round as clients saw it, from any of them; None if no client's download is whole."""
-    for transfer in all_transfers:
-        if transfer.round == r and not transfer.up:
+def _broadcast(capture: Capture, found: list[Transfer], update: Transfer) -> Flat:
+    """x of an update's round as clients saw it, from any of them."""
+    for transfer in found:
+        if transfer.round == update.round and not transfer.up:
             try:
-                return values(capture, transfer, None)
+                return values(capture, transfer, found)
             except DataError:
                 continue
-    return None
-
-
-def is_difference(transfer: Transfer) -> bool:
-    """Whether some tensors are differences to x."""
-    return any(way.difference for way in transfer.coding.ways)
+    raise DataError(f"{update.name}: is a difference to an x that is not whole in the capture")

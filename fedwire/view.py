@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,33 +19,40 @@ def _table(*headings: str, left: Sequence[str] = ()) -> Table:
 
 
 def _console() -> Console:
-    """Rows are not cut where the output goes into a file."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    """Names come from peers, so nothing is markup. Rows are not cut where the output goes into a file."""
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=200)
 
 
 def show_messages(rows: list[dict[str, Any]]) -> None:
-    """One line a message."""
-    words = ("time", "direction", "client", "rpc", "kind", "purpose", "tensor")
-    table = _table(
-        "#", "time", "direction", "client", "round", "rpc", "kind", "bytes", "purpose", "tensor", left=words
+    """One plain line a message: there may be very many."""
+    out = sys.stdout
+    names = max([6, *(len(row["client"]) for row in rows)])
+    form = f"{{:>6}}  {{:15}}  {{:4}}  {{:{names}}}  {{:>5}}  {{:14}}  {{:10}}  {{:>9}}  {{:7}}  {{}}\n"
+    out.write(
+        form.format("#", "time", "way", "client", "round", "call", "kind", "bytes", "purpose", "tensor")
     )
     for row in rows:
-        table.add_row(
-            str(row["number"]),
-            row["time"][11:26],
-            row["direction"],
-            row["client"] or "-",
-            str(row["round"] or "-"),
-            row["rpc"],
-            row["kind"],
-            f"{row['bytes']:,}",
-            row["purpose"],
-            row["tensor"] or "-",
+        out.write(
+            form.format(
+                row["number"],
+                row["time"][11:26],
+                row["direction"],
+                _printable(row["client"] or "-"),
+                row["round"] or "-",
+                _printable(row["rpc"]),
+                row["kind"],
+                f"{row['bytes']:,}",
+                row["purpose"],
+                _printable(row["tensor"] or "-"),
+            )
         )
-    console = _console()
-    console.print(table)
-    console.print(f"{len(rows)} messages, {sum(row['bytes'] for row in rows):,} bytes")
+    out.write(f"{len(rows)} messages, {sum(row['bytes'] for row in rows):,} bytes\n")
+
+
+def _printable(text: str) -> str:
+    """A peer's words, fit for one line."""
+    return "".join(character if character.isprintable() else "?" for character in text[:200])
 
 
 def show_message(described: dict[str, Any]) -> None:

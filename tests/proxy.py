@@ -9,12 +9,13 @@ from types import TracebackType
 
 
 class Proxy:
-    """Forwards connections; one that has carried `cut_after` bytes in a direction is cut, once."""
+    """Forwards connections; one that has carried `cut_after` bytes in a direction is cut, some times."""
 
-    def __init__(self, server: str, cut_after: int, *, up: bool) -> None:
+    def __init__(self, server: str, cut_after: int, *, up: bool, times: int = 1) -> None:
         host, _, port = server.rpartition(":")
         self._server = (host, int(port))
-        self._left = cut_after
+        self._cut_after = self._left = cut_after
+        self._times = times
         self._up = up
         self.cuts = 0
         self._lock = threading.Lock()
@@ -58,8 +59,11 @@ class Proxy:
 
     def _cuts_now(self, num_bytes: int) -> bool:
         with self._lock:
-            if self.cuts:
+            if self.cuts == self._times:
                 return False
             self._left -= num_bytes
-            self.cuts = int(self._left < 0)
-            return bool(self.cuts)
+            if self._left >= 0:
+                return False
+            self.cuts += 1
+            self._left = self._cut_after
+            return True

@@ -63,7 +63,7 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
 
     seen: list[RunConfig] = []
 
-    async def serve(config: RunConfig, *_: object) -> int:
+    async def serve(config: RunConfig, *_: object, **__: object) -> int:
         seen.append(config)
         return 0
 

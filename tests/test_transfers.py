@@ -77,6 +77,19 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(tmp_path: Path, undist
     assert [m.round for m in requests if m.round == 1] == [1, 1], "two calls for one download"
 
 
+def test_a_link_that_breaks_again_and_again_is_no_silence(tmp_path: Path, undisturbed: bytes) -> None:
+    """Six cuts, each after 2.5 MB, and a client that gives up after two seconds without any progress."""
+    federation = _started(tmp_path)
+    try:
+        with Proxy(federation.address, 2_500_000, up=True, times=6) as proxy:
+            federation.client("a", "--give-up", "2", server=proxy.address)
+            federation.finish()
+            assert proxy.cuts == 6
+    finally:
+        federation.close()
+    assert federation.bytes("model") == undisturbed
+
+
 def test_a_paced_client_takes_its_time_and_changes_nothing(federation: Federation) -> None:
     """A lower bound on time is what pacing means."""
     federation.server(*["--num-clients", "1", "--rounds", "2", "--seed", "1"])

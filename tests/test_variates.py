@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from common.algorithms import ALGORITHMS
 from common.config import RunConfig
 from common.errors import ConfigError
-from common.intake import computable
+from common.intake import Intake, computable
 from common.tensors import Layout, Purpose, TensorSpec
 from fedlab.simulate import simulate
 from tests.processes import Federation
@@ -85,6 +86,16 @@ def test_half_precision_is_not_computed_with() -> None:
     """Its elements are stored as bits; the server would add bit patterns."""
     for dtype, fine in (("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)):
         assert computable(Layout([TensorSpec("w", dtype, (2,), Purpose.CONTROL)])) is fine
+
+
+def test_an_update_whose_derived_variate_overflows_is_noticed_before_it_counts() -> None:
+    specs = [TensorSpec("w", "float32", (2,)), TensorSpec("w", "float32", (2,), Purpose.CONTROL)]
+    layout = Layout(specs)
+    intake = Intake(layout, ALGORITHMS["fedpvr"], "fp32", "fp32", derived=True)
+    raw = intake.coding.layout.allocate()
+    assert intake.variate_is_finite(raw, layout.allocate(), None, 0.1)
+    layout.array(raw, 0)[:] = 3e38
+    assert not intake.variate_is_finite(raw, layout.allocate(), None, 0.1)
 
 
 @pytest.mark.parametrize("flags", ["--variates derived --codec int8", "--codec fp16,control=int8,down=bf16"])

@@ -280,28 +280,55 @@ class RoundFrame(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
+    RESEND_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___RoundHeader: ...
     @_builtins.property
     def chunk(self) -> _tensor_pb2.TensorChunk: ...
     @_builtins.property
     def finished(self) -> Global___Finished: ...
+    @_builtins.property
+    def resend(self) -> Global___Resend: ...
     def __init__(
         self,
         *,
         header: Global___RoundHeader | None = ...,
         chunk: _tensor_pb2.TensorChunk | None = ...,
         finished: Global___Finished | None = ...,
+        resend: Global___Resend | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk", "finished"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk", "finished", "resend"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___RoundFrame: _TypeAlias = RoundFrame  # noqa: Y015
+
+@_typing.final
+class Resend(_message.Message):
+    """The server was restarted and the open round is one that this client is already done with: it is to push its update again
+    or, if it no longer has it, to train the round again (and to ask with `after_round` 0 for it).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resend: _TypeAlias = Resend  # noqa: Y015
 
 @_typing.final
 class RoundHeader(_message.Message):

@@ -93,8 +93,9 @@ class FederationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PullRound(self, request, context):
-        """Waits for a round later than `after_round` and streams it: one header, then the chunks of x, then those of c, and,
-        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else.
+        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
+        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
+        update that was lost with the server's process: one `resend` frame.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

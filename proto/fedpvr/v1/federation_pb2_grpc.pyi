@@ -49,8 +49,9 @@ class FederationStub:
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _grpc.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]
-    """Waits for a round later than `after_round` and streams it: one header, then the chunks of x, then those of c, and,
-    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else.
+    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
+    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
+    update that was lost with the server's process: one `resend` frame.
     """
     PushUpdate: _grpc.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
@@ -85,8 +86,9 @@ class FederationAsyncStub(FederationStub):
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _aio.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]  # type: ignore[assignment]
-    """Waits for a round later than `after_round` and streams it: one header, then the chunks of x, then those of c, and,
-    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else.
+    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
+    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
+    update that was lost with the server's process: one `resend` frame.
     """
     PushUpdate: _aio.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]  # type: ignore[assignment]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
@@ -130,8 +132,9 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.PullRoundRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_pb2.RoundFrame], _abc.AsyncIterator[_federation_pb2.RoundFrame]]:
-        """Waits for a round later than `after_round` and streams it: one header, then the chunks of x, then those of c, and,
-        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else.
+        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
+        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
+        update that was lost with the server's process: one `resend` frame.
         """
 
     @_abc_1.abstractmethod
