@@ -66,6 +66,12 @@ class RunConfig:
     """Share of every shard that its client keeps for validation."""
     weighting: str = "uniform"
     """Weights of the mean over clients."""
+    clients_per_round: int | None = None
+    """S, clients drawn for each round; None: all."""
+    deadline: float | None = None
+    """Seconds after which a round closes without those who have not answered; None: it waits for all."""
+    quorum: float = 0.5
+    """Share of a round's clients without whose updates the deadline does not close it."""
     variates: str = "explicit"
     """Whether control variates are sent, or computed from the models wherever both sides can."""
     codec: tuple[str, ...] = ()
@@ -82,7 +88,8 @@ class RunConfig:
         self._require_choice("weighting", WEIGHTINGS)
         self._require_choice("schedule", tuple(SCHEDULES))
         self._require_choice("variates", VARIATES)
-        for name in ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size", "image_size"):
+        counts = ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size", "image_size")
+        for name in (*counts, "clients_per_round"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_flag(name)} must be at least 1, got {value}")
@@ -92,6 +99,15 @@ class RunConfig:
                 raise ConfigError(f"{_flag(name)} must be positive, got {value}")
         if self.num_clients > MAX_CLIENTS:
             raise ConfigError(f"--num-clients must be at most {MAX_CLIENTS}, got {self.num_clients}")
+        if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
+            raise ConfigError(
+                f"--clients-per-round must be at most --num-clients, got {self.clients_per_round} of "
+                f"{self.num_clients}"
+            )
+        if self.deadline is not None and not 0 < self.deadline < math.inf:
+            raise ConfigError(f"--deadline must be positive, got {self.deadline}")
+        if not 0 < self.quorum <= 1:
+            raise ConfigError(f"--quorum must be above 0 and at most 1, got {self.quorum}")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum must be from 0 to below 1, got {self.momentum}")
         if not 0 <= self.validation < 1:

@@ -19,9 +19,10 @@ from typing import Any, TypeVar
 import torch
 
 from common.config import RunConfig
+from common.errors import ConfigError
 from common.tensors import Flat, Layout
 from common.wire import CHUNK_BYTES
-from fedclient.connection import Connection, Ended
+from fedclient.connection import Connection
 from fedclient.daemon import ClientConfig, Daemon
 from fedserver.federation import Federation
 from fedserver.record import RunDir
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
     """Runs a whole federation and leaves a run directory behind."""
+    if config.deadline is not None:
+        raise ConfigError("a simulation has no --deadline: its clients take turns, and none is late")
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = Federation(config, secrets.token_hex(6), say)
@@ -45,10 +48,10 @@ def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> N
             Connection(_Transport(loop, service), f"client-{i}") for i in range(config.num_clients)
         ]
         _join_all(clients, connections, running)
-        ended: Ended | None = None
-        while ended is None:
-            for client, connection in zip(clients, connections, strict=True):
-                ended = client.take_turn(connection) or ended
+        for r in range(1, config.rounds + 2):
+            # Names are in the order of indices; after the last round everybody hears of the end.
+            for i in federation.drawn(r) if r <= config.rounds else range(config.num_clients):
+                clients[i].take_turn(connections[i])
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
 

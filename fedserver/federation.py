@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from common import seeds
 from common.capture import CaptureWriter
 from common.coding import Coding
 from common.config import RunConfig
@@ -73,6 +74,21 @@ class OpenRound:
     derivable: bool
     """Whether a client that was there in the round before can compute c."""
     answers: dict[int, asyncio.Future[Answer]]
+    """By the index of the clients that take part."""
+
+    def waits_for(self, i: int) -> bool:
+        """Whether this client is to answer still."""
+        return i in self.answers and not self.answers[i].done()
+
+    def has_answer_of(self, i: int) -> bool:
+        """Whether this client has answered for this round, with an update or without."""
+        return i in self.answers and self.answers[i].done() and self.answers[i].result().round == self.number
+
+
+def _updates(current: OpenRound) -> list[Answer]:
+    """The updates that are in."""
+    answers = (answer.result() for answer in current.answers.values() if answer.done())
+    return [answer for answer in answers if not answer.declined]
 
 
 @dataclass(frozen=True)
@@ -137,16 +153,46 @@ class Federation:
     async def open(self, r: int, seen: Flat, frames: list[Frame], derivable: bool) -> OpenRound:
         """Opens a round and wakes the clients that wait for one."""
         loop = asyncio.get_running_loop()
-        answers = {i: loop.create_future() for i in range(self.config.num_clients)}
+        answers = {i: loop.create_future() for i in self.drawn(r)}
         current = OpenRound(r, seen, frames, derivable, answers)
         for i, left in self._gone.items():
-            current.answers[i].set_result(left)
+            if i in answers:
+                answers[i].set_result(left)
         async with self._changed:
             self.phase = Phase.TRAINING
             self.round = current
             self.traffic.open_round(r)
             self._changed.notify_all()
         return current
+
+    def drawn(self, r: int) -> list[int]:
+        """The clients of a round, by index: all, or as many as are drawn for each."""
+        n, s = self.config.num_clients, self.config.clients_per_round or self.config.num_clients
+        if s == n:
+            return list(range(n))
+        order = seeds.stream(self.config.seed, seeds.SELECTION, r).permutation(n)
+        return sorted(int(i) for i in order[:s])
+
+    async def enforce_deadline(self, current: OpenRound) -> None:
+        """Once time is up and a quorum has answered, closes a round for everybody else."""
+        if self.config.deadline is None:
+            return
+        _, waiting = await asyncio.wait(current.answers.values(), timeout=self.config.deadline)
+        needed = math.ceil(self.config.quorum * len(current.answers))
+        told = False
+        while waiting and len(updates := _updates(current)) < needed:
+            if not told:
+                told = True
+                self.say(
+                    f"round {current.number}: the deadline is over with {len(updates)} updates; "
+                    f"waiting for {needed}"
+                )
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for i, answer in current.answers.items():
+            if not answer.done():
+                name = next(m.name for m in self.members.by_name.values() if m.index == i)
+                self.say(f"round {current.number}: {name} has not answered by the deadline")
+                answer.set_result(Answer(name, 0, 0, 0, 0.0, declined="no answer by the deadline"))
 
     async def stop(self) -> None:
         """Sends everybody away who waits; they may come back to another server process."""
@@ -181,7 +227,7 @@ class Federation:
         def ready() -> bool:
             if self.phase is Phase.FINISHED or self._stopping:
                 return True
-            return self.round is not None and not self.round.answers[member.index].done()
+            return self.round is not None and self.round.waits_for(member.index)
 
         async with self._changed:
             await self._changed.wait_for(ready)
@@ -199,7 +245,7 @@ class Federation:
         member = self.members.get(name)
         self._gone[member.index] = Answer(name=name, round=0, steps=0, examples=0, loss=0.0, declined=reason)
         self.say(f"{name} leaves: {reason}")
-        if self.round is not None and not self.round.answers[member.index].done():
+        if self.round is not None and self.round.waits_for(member.index):
             self.round.answers[member.index].set_result(self._gone[member.index])
 
     def verdict(self, answer: Answer) -> Outcome | None:
@@ -215,8 +261,8 @@ class Federation:
             )
         if answer.round < current or self.phase is Phase.FINISHED:
             return Outcome.LATE
-        if self.round.answers[member.index].done():
-            return Outcome.DUPLICATE
+        if not self.round.waits_for(member.index):
+            return Outcome.DUPLICATE if self.round.has_answer_of(member.index) else Outcome.LATE
         if not answer.declined:
             self._check(answer, member)
         return None

@@ -160,11 +160,15 @@ class Rounds:
         self._consistent = True
         counted: dict[int, Answer] = {}
         answers = []
-        for i, coming in current.answers.items():
-            answers.append(answer := await coming)
-            if not answer.declined:
-                counted[i] = answer
-                await asyncio.to_thread(self._fold, aggregate, current, i, answer)
+        deadline = asyncio.create_task(self._federation.enforce_deadline(current))
+        try:
+            for i, coming in current.answers.items():
+                answers.append(answer := await coming)
+                if not answer.declined:
+                    counted[i] = answer
+                    await asyncio.to_thread(self._fold, aggregate, current, i, answer)
+        finally:
+            deadline.cancel()
         if not counted:
             reasons = " | ".join(sorted({answer.declined for answer in answers})[:3])
             raise RunError(f"round {r}: no client has an update to give: {reasons}")

@@ -46,9 +46,9 @@ def _clients(federation: Federation) -> list[pb.ClientStatus]:
             index=member.index,
             examples=member.examples,
             counted_round=federation.ledger.counted.get(member.index, 0),
-            state="answered"
-            if federation.round is None or federation.round.answers[member.index].done()
-            else "training",
+            state="training"
+            if federation.round is not None and federation.round.waits_for(member.index)
+            else "answered",
         )
         for member in members
     ]
