@@ -40,7 +40,9 @@ def test_every_command_in_the_documents_exists_with_these_flags(
         name, command, arguments = command.resolve_command(context, list(arguments))  # type: ignore[assignment]
         assert command is not None, f"{document}: no command {name}"
     # Parses without running; raises for a flag that does not exist or a value that does not fit.
-    command.make_context(command.name, list(arguments), auto_envvar_prefix=None)
+    command.make_context(
+        command.name, list(arguments), auto_envvar_prefix=None, help_option_names=["-h", "--help"]
+    )
 
 
 def test_the_documents_have_commands() -> None:
