@@ -24,17 +24,10 @@ from common.tensors import Flat, Layout, fingerprint
 from common.wire import Frame, Position
 from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData
+from fedserver.openround import Answer, OpenRound, Outcome
 from fedserver.spool import Spool, Upload
 from fedserver.traffic import Traffic
 from fedserver.workbench import Prepared
-
-
-class Outcome(Enum):
-    """What became of an update; names as in `PushUpdateReply.Outcome`."""
-
-    ACCEPTED = auto()
-    DUPLICATE = auto()
-    LATE = auto()
 
 
 class Phase(Enum):
@@ -44,51 +37,6 @@ class Phase(Enum):
     WAITING = auto()
     TRAINING = auto()
     FINISHED = auto()
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a client handed in about its update, besides the tensors."""
-
-    name: str
-    round: int
-    steps: int
-    examples: int
-    loss: float
-    fingerprint: str = ""
-    declined: str = ""
-    validation_accuracy: float | None = None
-    update_id: str = ""
-    train_seconds: float = 0.0
-
-
-@dataclass
-class OpenRound:
-    """A round that clients can pull and answer."""
-
-    number: int
-    seen: Flat
-    """The broadcast as clients see it."""
-    frames: list[Frame]
-    """The broadcast, encoded once for all clients."""
-    derivable: bool
-    """Whether a client that was there in the round before can compute c."""
-    answers: dict[int, asyncio.Future[Answer]]
-    """By the index of the clients that take part."""
-
-    def waits_for(self, i: int) -> bool:
-        """Whether this client is to answer still."""
-        return i in self.answers and not self.answers[i].done()
-
-    def has_answer_of(self, i: int) -> bool:
-        """Whether this client has answered for this round, with an update or without."""
-        return i in self.answers and self.answers[i].done() and self.answers[i].result().round == self.number
-
-
-def _updates(current: OpenRound) -> list[Answer]:
-    """The updates that are in."""
-    answers = (answer.result() for answer in current.answers.values() if answer.done())
-    return [answer for answer in answers if not answer.declined]
 
 
 @dataclass(frozen=True)
@@ -180,7 +128,7 @@ class Federation:
         _, waiting = await asyncio.wait(current.answers.values(), timeout=self.config.deadline)
         needed = math.ceil(self.config.quorum * len(current.answers))
         told = False
-        while waiting and len(updates := _updates(current)) < needed:
+        while waiting and len(updates := current.updates()) < needed:
             if not told:
                 told = True
                 self.say(

@@ -24,8 +24,9 @@ from common.intake import Intake, computable, reduced, share_variate, shared_ste
 from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
 from common.wire import Frame, chunk_frames
 from fedserver.checkpoint import Checkpoint, Checkpoints
-from fedserver.federation import Answer, Federation, OpenRound, Result
+from fedserver.federation import Federation, Result
 from fedserver.ledger import Ledger
+from fedserver.openround import Answer, OpenRound
 from fedserver.record import RunDir, without_nan
 from fedserver.seating import described, seated
 from fedserver.spool import Spool

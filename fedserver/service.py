@@ -16,8 +16,9 @@ from common.tensors import Purpose
 from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
-from fedserver.federation import Answer, Federation, OpenRound, Outcome
+from fedserver.federation import Federation
 from fedserver.members import Member, OwnData
+from fedserver.openround import Answer, OpenRound, Outcome
 from fedserver.status import reply as status_reply
 from fedserver.traffic import Call
 
