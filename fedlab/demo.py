@@ -106,15 +106,15 @@ def rows(runs: dict[str, Run]) -> list[dict[str, Any]]:
 def show(table_rows: list[dict[str, Any]], console: Console) -> None:
     """Prints the closing table."""
     table = Table(
-        title="bytes per client and round, down and up, as measured at the server; ratio to FedAvg",
+        title="bytes per client and round, down and up, as the server measured them",
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        padding=(0, 0, 0, 1),
+        padding=0,
     )
     table.add_column("algorithm", no_wrap=True)
     headings = ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "socket", "ratio")
     for heading in headings:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in table_rows:
         counts = row["bytes"]
         table.add_row(

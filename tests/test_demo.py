@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -10,8 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from common.errors import RunError
+from fedlab.demo import show
 from fedlab.processes import LocalFederation
 from tests.processes import alive
 
@@ -34,6 +37,16 @@ def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
     assert rows["fedpvr"]["ratio_to_fedavg"] == pytest.approx(1 + v / d, abs=0.005)
     assert rows["scaffold"]["ratio_to_fedavg"] == pytest.approx(2, abs=0.01)
     assert "fedpvr: round 2, accuracy" in done.stderr
+
+
+def test_the_table_fits_a_narrow_terminal() -> None:
+    counts = {"model": 306256.0, "buffer": 0.0, "control": 306256.0, "other": 1685.0}
+    row = {"algorithm": "scaffold derived", "accuracy": 1.0, "rounds_to_target": 15, "bytes": counts}
+    row |= {"total_bytes": 614197.0, "socket_bytes": 615201.0, "ratio_to_fedavg": 1.999}
+    out = io.StringIO()
+    show([row], Console(file=out, width=80))
+    for number in ("scaffold derived", "100.0%", "306,256", "1,685", "614,197", "615,201", "1.999"):
+        assert number in out.getvalue()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
