@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.errors import StateError
 from common.tensors import Purpose
 from fedserver.federation import Federation
 from fedserver.members import Member
@@ -35,12 +36,15 @@ def described(federation: Federation) -> dict[str, Any]:
 
 def seated(config: dict[str, Any], prepared: Prepared) -> list[Member]:
     """Who had which seat."""
-    return [
-        Member(
-            client["name"],
-            client["index"],
-            client["examples"],
-            prepared.shards[client["index"]] if client["classes"] is not None else None,
-        )
-        for client in config["clients"]
-    ]
+    try:
+        return [
+            Member(
+                client["name"],
+                client["index"],
+                client["examples"],
+                prepared.shards[client["index"]] if client["classes"] is not None else None,
+            )
+            for client in config["clients"]
+        ]
+    except (KeyError, IndexError, TypeError) as error:
+        raise StateError(f"config.json of the run is damaged: {error!r}; choose another --run-dir") from error

@@ -148,6 +148,18 @@ def test_other_settings_are_refused_with_the_difference(undisturbed: Federation,
     assert "already holds config.json" in other.log("fresh")
 
 
+def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Path) -> None:
+    other = Federation(tmp_path)
+    shutil.copytree(undisturbed.folder / "run", tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    del config["clients"][0]["index"]
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *FLAGS)
+    assert other.exit_code("server") == 1
+    assert "config.json of the run is damaged: KeyError('index')" in other.log("server").splitlines()[-1]
+    assert "Traceback" not in other.log("server")
+
+
 def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federation, tmp_path: Path) -> None:
     again = Federation(tmp_path)
     shutil.copytree(undisturbed.folder / "run", tmp_path / "run")
