@@ -27,6 +27,8 @@ from fedserver.workbench import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
+SETTLE_S = 2.0
+"""How long gRPC gets to end its own tasks."""
 WINDOW_BYTES = 1 << 20
 """HTTP/2 receive window of an upload: bounds what a fast sender can make the server hold."""
 
@@ -81,6 +83,7 @@ async def serve(
             finally:
                 federation.traffic.sample()
                 await server.stop(grace=1.0)
+                await _settle()
                 run_dir.write_traffic(federation.traffic.whole())
         finally:
             workbench.close()
@@ -135,6 +138,13 @@ async def _create(federation: Federation, listen: str) -> tuple[grpc.aio.Server,
             f"--listen {listen}: cannot listen there (is the port in use?); choose another, or port 0 for any"
         ) from error
     return server, port
+
+
+async def _settle() -> None:
+    """gRPC's own tasks end shortly after its server; those that are cancelled instead print a traceback."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=SETTLE_S)
 
 
 async def _farewell(federation: Federation) -> None:

@@ -111,7 +111,7 @@ class WorkerProcess:
         self, request: dict[str, Any], flat: Flat | None, wants_bytes: bool
     ) -> tuple[dict[str, Any], bytes]:
         try:
-            self._connection.send_bytes(json.dumps(request).encode())
+            self._connection.send_bytes(json.dumps(request | {"flat": flat is not None}).encode())
             if flat is not None:
                 self._connection.send_bytes(flat.data)
             reply = json.loads(self._connection.recv_bytes())

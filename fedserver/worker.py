@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -116,34 +117,39 @@ def _shards(settings: dict[str, Any], labels: datasets.Labels) -> list[datasets.
 
 
 def main() -> None:
-    """Answers requests until the server hangs up."""
+    """Answers requests until the server hangs up, which it may do at any moment."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     server: Connection[Any, Any] = Connection(int(sys.argv[1]))
     worker = Worker()
-    while True:
-        try:
+    with suppress(EOFError, ConnectionError):
+        while True:
             request = json.loads(server.recv_bytes())
-        except EOFError:
-            return
-        try:
-            match request["ask"]:
-                case "prepare":
-                    reply, x0 = worker.prepare(request["settings"])
-                    server.send_bytes(json.dumps(reply).encode())
-                    server.send_bytes(x0.data)
-                case "evaluate":
-                    flat = np.frombuffer(bytearray(server.recv_bytes()), np.uint8)
-                    server.send_bytes(json.dumps(worker.evaluate(flat)).encode())
-                case "conformal":
-                    flat = np.frombuffer(bytearray(server.recv_bytes()), np.uint8)
-                    server.send_bytes(json.dumps({"sets": worker.conformal(flat, request["seed"])}).encode())
-                case "cka":
-                    found = worker.cka(request["updates"], request["num_images"])
-                    server.send_bytes(json.dumps(found).encode())
-        except Exception as error:
-            known = error if isinstance(error, FedError) else RunError(f"the worker failed: {error!r}")
-            server.send_bytes(json.dumps({"error": str(known), "exit_code": known.exit_code}).encode())
+            flat = np.frombuffer(bytearray(server.recv_bytes()), np.uint8) if request["flat"] else None
+            for part in _answer(worker, request, flat):
+                server.send_bytes(part)
+
+
+def _answer(worker: Worker, request: dict[str, Any], flat: Flat | None) -> list[bytes | memoryview]:
+    """A reply in JSON and what comes with it; or the error."""
+    more: list[memoryview] = []
+    try:
+        match request["ask"], flat:
+            case "prepare", None:
+                reply, x0 = worker.prepare(request["settings"])
+                more = [x0.data]
+            case "evaluate", np.ndarray():
+                reply = worker.evaluate(flat)
+            case "conformal", np.ndarray():
+                reply = {"sets": worker.conformal(flat, request["seed"])}
+            case "cka", None:
+                reply = worker.cka(request["updates"], request["num_images"])
+            case _:
+                raise RunError(f"the worker does not know {request['ask']!r}")
+        return [json.dumps(reply).encode(), *more]
+    except Exception as error:
+        known = error if isinstance(error, FedError) else RunError(f"the worker failed: {error!r}")
+        return [json.dumps({"error": str(known), "exit_code": known.exit_code}).encode()]
 
 
 if __name__ == "__main__":

@@ -115,6 +115,8 @@ class Federation:
             if process.poll() is None:
                 process.kill()
             process.wait()
+        for log in self.folder.glob("*.log"):
+            assert "Traceback" not in (text := log.read_text()), f"{log.name}:\n{text}"
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """`model` or `control` of the run directory."""
