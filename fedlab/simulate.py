@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -177,7 +177,7 @@ class _State:
     def __init__(self) -> None:
         self._variates: dict[int, Flat] = {}
 
-    def of_run(self, run_id: str) -> _State:
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> _State:
         """There is only one run."""
         return self
 
@@ -196,3 +196,13 @@ class _State:
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
         self._variates = {r: flat for r, flat in self._variates.items() if r == counted}
+
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Nobody comes back for it."""
+
+    def kept_update(self) -> bytes | None:
+        """None is kept."""
+        return None
+
+    def drop_update(self) -> None:
+        """None is kept."""

@@ -24,7 +24,7 @@ ONLY_IN = {
     "click": {"cli.py"},
     "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py"},
     "fedpvr": {
-        *("wire.py", "manifest.py", "dialogue.py", "capture.py"),
+        *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
         *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
         *("transfers.py", "inspect.py", "replay.py"),
     },
