@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class Seat:
     dataset: str | None
     """None for a client with data of its own."""
     indices: list[int]
+    lease_s: float = 0.0
+    """A client that is silent for longer is not waited for; 0: there is no such limit."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,8 @@ class Connection:
         reply = parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+        if not 0 <= reply.lease_seconds < math.inf:
+            raise WireError.malformed(f"a lease has a length in seconds, got {reply.lease_seconds}")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -122,6 +127,7 @@ class Connection:
             std=tuple(reply.model.std),
             dataset=reply.shard.dataset if reply.HasField("shard") else None,
             indices=list(reply.shard.indices),
+            lease_s=reply.lease_seconds,
         )
 
     def pull(
@@ -149,6 +155,11 @@ class Connection:
         if kind != "header":
             raise UnavailableError("the server closed the stream without a header")
         return _receive(first.header, frames, model, download)
+
+    def renew(self, seat: Seat) -> None:
+        """Gives a sign of life."""
+        request = pb.RenewRequest(run_id=seat.run_id, client=self._name)
+        parsed(pb.RenewReply, self._transport.renew(request.SerializeToString()))
 
     def progress(self, seat: Seat, parcel: Parcel) -> Position:
         """How much of an update the server already has."""

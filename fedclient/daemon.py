@@ -30,6 +30,7 @@ from common.tensors import Flat, Layout, fingerprint
 from common.wire import START
 from fedclient.connection import Connection, Ended, Pulled, Resend, Seat
 from fedclient.gate import turn
+from fedclient.heartbeat import heartbeat
 from fedclient.own_data import OwnData
 from fedclient.pace import WINDOW_BYTES, Pace, PacedTransport
 from fedclient.parcel import Parcel
@@ -89,10 +90,11 @@ class Daemon:
         while True:
             try:
                 with Connection(self._transport(), self._config.name) as connection:
-                    self.join(connection)
-                    while (ended := self.take_turn(connection)) is None:
-                        silent_since, wait = None, FIRST_WAIT_S
-                    return ended
+                    seat = self.join(connection)
+                    with heartbeat(connection, seat):
+                        while (ended := self.take_turn(connection)) is None:
+                            silent_since, wait = None, FIRST_WAIT_S
+                        return ended
             except (UnavailableError, UnknownClientError) as error:
                 now = time.monotonic()
                 if reached != (reached := self._reached()):
@@ -121,7 +123,7 @@ class Daemon:
             transport = TappedTransport(transport, self._capture, self._calls)
         return transport
 
-    def join(self, connection: Connection) -> None:
+    def join(self, connection: Connection) -> Seat:
         """Takes a seat, and gets ready for the run if it is a new one."""
         own = self._config.own_data
         if self._work is None:
@@ -134,6 +136,7 @@ class Daemon:
                 f"run {seat.run_id}: client {seat.index} of {seat.num_clients}, "
                 f"{self._work.trainer.examples} examples, {seat.model.name}"
             )
+        return seat
 
     def _prepare(self, seat: Seat) -> Work:
         if self._config.own_data is not None:

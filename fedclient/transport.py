@@ -63,6 +63,9 @@ class Transport(Protocol):
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
 
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+
     def close(self) -> None:
         """Hangs up."""
 
@@ -84,6 +87,7 @@ class GrpcTransport:
         self._pull: Any = self._channel.unary_stream(f"/{SERVICE}/PullRound")
         self._push: Any = self._channel.stream_unary(f"/{SERVICE}/PushUpdate")
         self._progress: Any = self._channel.unary_unary(f"/{SERVICE}/UpdateProgress")
+        self._renew: Any = self._channel.unary_unary(f"/{SERVICE}/Renew")
 
     def join(self, request: bytes) -> bytes:
         """Takes a seat."""
@@ -101,6 +105,10 @@ class GrpcTransport:
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
         return self._reply(self._progress, request)
+
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+        return self._reply(self._renew, request)
 
     def close(self) -> None:
         """Hangs up."""

@@ -36,8 +36,10 @@ T = TypeVar("T")
 
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
     """Runs a whole federation and leaves a run directory behind."""
-    if config.deadline is not None:
-        raise ConfigError("a simulation has no --deadline: its clients take turns, and none is late")
+    for name in ("deadline", "lease", "min_clients"):
+        if getattr(config, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"a simulation has no {flag}: its clients take turns, and none is late")
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = Federation(config, secrets.token_hex(6), say)
@@ -65,10 +67,10 @@ def _join_all(clients: list[Daemon], connections: list[Connection], running: Fut
     """All at once, because a seat is given only when all are taken."""
     pairs = zip(clients, connections, strict=True)
     pool = ThreadPoolExecutor(len(clients))
-    joining = {pool.submit(client.join, connection) for client, connection in pairs}
+    joining: set[Future[Any]] = {pool.submit(client.join, connection) for client, connection in pairs}
     pool.shutdown(wait=False)
     while joining:
-        done, _ = wait([running, *joining], return_when=FIRST_COMPLETED)
+        done, _ = wait({running, *joining}, return_when=FIRST_COMPLETED)
         for future in done:
             future.result()
         joining -= done
@@ -143,6 +145,10 @@ class _Transport:
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
         return self._loop.call(self._service.update_progress(request, ""))
+
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+        return self._loop.call(self._service.renew(request, ""))
 
     def close(self) -> None:
         """Nothing to hang up."""

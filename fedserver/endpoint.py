@@ -46,6 +46,7 @@ def handler(service: Service) -> grpc.GenericRpcHandler:
         "PullRound": grpc.unary_stream_rpc_method_handler(pull_round),
         "PushUpdate": grpc.stream_unary_rpc_method_handler(_replying(service.push_update)),
         "UpdateProgress": grpc.unary_unary_rpc_method_handler(_replying(service.update_progress)),
+        "Renew": grpc.unary_unary_rpc_method_handler(_replying(service.renew)),
         "Status": grpc.unary_unary_rpc_method_handler(_replying(service.status)),
     }
     return grpc.method_handlers_generic_handler(SERVICE, methods)

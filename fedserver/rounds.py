@@ -38,6 +38,7 @@ class Rounds:
 
     def __init__(self, federation: Federation, run_dir: RunDir, workbench: Workbench) -> None:
         self._federation = federation
+        federation.members.on_seated = self._write_seats
         self._config = federation.config
         self._run_dir = run_dir
         self._workbench = workbench
@@ -62,7 +63,7 @@ class Rounds:
             self._federation.say_waiting()
         await self._federation.members.complete.wait()
         if self._run_dir.previous is None:
-            self._run_dir.write_config(described(self._federation))
+            self._write_seats()
         evaluation: asyncio.Task[None] | None = None
         try:
             for r in range(done + 1, self._config.rounds + 1):
@@ -83,6 +84,9 @@ class Rounds:
                 evaluation.cancel()
                 await asyncio.gather(evaluation, return_exceptions=True)
         await self._federation.end("")
+
+    def _write_seats(self) -> None:
+        self._run_dir.write_config(described(self._federation))
 
     async def _prepare(self) -> Flat:
         """Builds what the run needs and returns the first broadcast: x^0, and c at zero."""
@@ -161,7 +165,7 @@ class Rounds:
         self._consistent = True
         counted: dict[int, Answer] = {}
         answers = []
-        deadline = asyncio.create_task(self._federation.enforce_deadline(current))
+        supervision = asyncio.create_task(self._federation.supervise(current))
         try:
             for i, coming in current.answers.items():
                 answers.append(answer := await coming)
@@ -169,7 +173,7 @@ class Rounds:
                     counted[i] = answer
                     await asyncio.to_thread(self._fold, aggregate, current, i, answer)
         finally:
-            deadline.cancel()
+            supervision.cancel()
         if not counted:
             reasons = " | ".join(sorted({answer.declined for answer in answers})[:3])
             raise RunError(f"round {r}: no client has an update to give: {reasons}")

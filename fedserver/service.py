@@ -77,6 +77,7 @@ class Service:
             shard=None
             if member.shard is None
             else pb.Shard(dataset=federation.config.dataset, indices=member.shard),
+            lease_seconds=federation.config.lease or 0.0,
         )
 
     async def pull_round(self, data: bytes, peer: str) -> AsyncIterator[bytes]:
@@ -85,7 +86,7 @@ class Service:
             request = parsed(pb.PullRoundRequest, call.received(data))
             federation = self._federation
             federation.require_run(request.run_id)
-            member = federation.members.get(request.client)
+            member = federation.heard_of(request.client)
             current = await federation.next_round(member)
             if current is None:
                 # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
@@ -189,6 +190,7 @@ class Service:
         federation, header = self._federation, opening.header
         federation.require_run(header.run_id)
         answer = _answer(header)
+        member = federation.heard_of(answer.name)
         if header.leaving:
             federation.leave(answer.name, answer.declined or "no reason given")
             return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
@@ -198,8 +200,9 @@ class Service:
         if outcome is None:
             require_same(read_manifest(header.tensors), federation.intake.coding)
             start = (header.resume_from.tensor, header.resume_from.offset)
-            async with self._uploads:
-                outcome = await self._receive(frames, call, answer, start)
+            with federation.leases.held(member.index):
+                async with self._uploads:
+                    outcome = await self._receive(frames, call, answer, start)
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.Outcome.Value(outcome.name))
 
     async def _receive(
@@ -263,6 +266,14 @@ class Service:
             tensor, offset = part.position if part is not None else START
             received = tensor_pb2.Position(tensor=tensor, offset=offset)
             return call.sent(pb.UpdateProgressReply(received=received).SerializeToString())
+
+    async def renew(self, data: bytes, peer: str) -> bytes:
+        """Takes note of a sign of life."""
+        with self._traffic.call("Renew", peer) as call:
+            request = parsed(pb.RenewRequest, call.received(data))
+            self._federation.require_run(request.run_id)
+            self._federation.heard_of(request.client)
+            return call.sent(pb.RenewReply().SerializeToString())
 
     async def status(self, data: bytes, peer: str) -> bytes:
         """What the run is doing."""

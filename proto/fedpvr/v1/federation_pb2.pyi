@@ -88,6 +88,7 @@ class JoinReply(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
     """i, 0 to N-1: the rank of the client's name."""
@@ -96,6 +97,8 @@ class JoinReply(_message.Message):
     rounds: _builtins.int
     """R."""
     seed: _builtins.int
+    lease_seconds: _builtins.float
+    """Not 0: a client that was not heard of for so long is not waited for. It calls Renew three times as often."""
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
     @_builtins.property
@@ -112,10 +115,11 @@ class JoinReply(_message.Message):
         seed: _builtins.int = ...,
         model: Global___ModelSpec | None = ...,
         shard: Global___Shard | None = ...,
+        lease_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "lease_seconds", b"lease_seconds", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -620,6 +624,43 @@ class UpdateProgressReply(_message.Message):
 Global___UpdateProgressReply: _TypeAlias = UpdateProgressReply  # noqa: Y015
 
 @_typing.final
+class RenewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    client: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        client: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class RenewReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
+
+@_typing.final
 class PushUpdateReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -824,7 +865,7 @@ class ClientStatus(_message.Message):
     examples: _builtins.int
     counted_round: _builtins.int
     state: _builtins.str
-    """waiting, training, answered."""
+    """waiting, training, answered, or gone: it left, or its lease is over."""
     def __init__(
         self,
         *,

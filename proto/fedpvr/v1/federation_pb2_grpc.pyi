@@ -43,9 +43,10 @@ class FederationStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FederationAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]
-    """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-    alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-    name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+    """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+    follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+    if none is, RESOURCE_EXHAUSTED. Of two clients
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _grpc.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]
@@ -62,6 +63,8 @@ class FederationStub:
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
     same client that the server still believes alive is ended by this.
     """
+    Renew: _grpc.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]
+    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
 
@@ -80,9 +83,10 @@ class FederationAsyncStub(FederationStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]  # type: ignore[assignment]
-    """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-    alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-    name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+    """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+    follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+    if none is, RESOURCE_EXHAUSTED. Of two clients
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _aio.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]  # type: ignore[assignment]
@@ -99,6 +103,8 @@ class FederationAsyncStub(FederationStub):
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
     same client that the server still believes alive is ended by this.
     """
+    Renew: _aio.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]  # type: ignore[assignment]
+    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
 
@@ -120,9 +126,10 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.JoinRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.JoinReply, _abc.Awaitable[_federation_pb2.JoinReply]]:
-        """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-        alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-        name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+        """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+        follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+        if none is, RESOURCE_EXHAUSTED. Of two clients
         waiting under one name the later stays and the earlier gets ABORTED.
         """
 
@@ -157,6 +164,14 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
         same client that the server still believes alive is ended by this.
         """
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _federation_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.RenewReply, _abc.Awaitable[_federation_pb2.RenewReply]]:
+        """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
 
     @_abc_1.abstractmethod
     def Status(
