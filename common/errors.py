@@ -5,6 +5,7 @@ FedError                    exit code 1
   DataError                 a data set, partition or capture that cannot be used
   StateError                files on disk that are damaged, foreign or in use
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+  CertificateError          a certificate that cannot be read or does not say whose it is
   JoinError                 the server will not seat this client
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
@@ -69,6 +70,10 @@ class WireError(FedError):
     def malformed(cls, message: str) -> WireError:
         """A message that is not of the agreed form at all."""
         return cls(Fault.MALFORMED, message)
+
+
+class CertificateError(FedError):
+    """A certificate that cannot be read or does not say whose it is."""
 
 
 class JoinError(FedError):
