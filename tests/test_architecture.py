@@ -22,6 +22,7 @@ MAY_IMPORT = {
 }
 ONLY_IN = {
     "click": {"cli.py"},
+    "cryptography": {"certificates.py", "authority.py", "signer.py"},
     "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py"},
     "fedpvr": {
         *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
