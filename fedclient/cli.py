@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -63,6 +64,7 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Append every message to this file, for fedwire.",
 )
+@command.access_options
 def run(
     server: str,
     name: str | None,
@@ -76,6 +78,7 @@ def run(
     uplink: str | None,
     downlink: str | None,
     capture: Path | None,
+    **shown: Any,
 ) -> None:
     """Join a run, train until it ends, and end too.
 
@@ -86,6 +89,7 @@ def run(
     command.require_address("--server", server)
     name = name or socket.gethostname()
     require_name(name)
+    access = command.access(server, name, **shown)
     if shard is not None and dataset is None:
         raise ConfigError("--shard goes with --dataset")
     if data is not None and dataset is not None:
@@ -113,6 +117,7 @@ def run(
         own_data=own,
         threads=threads,
         give_up_s=give_up,
+        access=access,
         **rates,
     )
     writer = CaptureWriter(capture, command.say) if capture is not None else None

@@ -7,12 +7,13 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from common import datasets, models
+from common.access import Access
 from common.capture import CaptureWriter
 from common.errors import (
     Fault,
@@ -60,6 +61,8 @@ class ClientConfig:
     """Bits per second that this client sends at the most; None: as fast as it goes."""
     downlink: float | None = None
     """Bits per second that this client receives at the most."""
+    access: Access = field(default_factory=Access)
+    """What it shows to the server."""
 
 
 class Daemon:
@@ -116,7 +119,7 @@ class Daemon:
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is not None else None
-        transport: Transport = GrpcTransport(self._config.server, window)
+        transport: Transport = GrpcTransport(self._config.server, self._config.access.read(), window)
         if self._up is not None or self._down is not None:
             transport = PacedTransport(transport, self._up, self._down)
         if self._capture is not None:

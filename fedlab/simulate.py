@@ -24,6 +24,7 @@ from common.tensors import Flat, Layout
 from common.wire import CHUNK_BYTES
 from fedclient.connection import Connection
 from fedclient.daemon import ClientConfig, Daemon
+from fedserver.door import Caller
 from fedserver.federation import Federation
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
@@ -32,6 +33,7 @@ from fedserver.workbench import Prepared
 from fedserver.worker import Worker
 
 T = TypeVar("T")
+_CALLER = Caller("")
 
 
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
@@ -123,13 +125,13 @@ class _Transport:
 
     def join(self, request: bytes) -> bytes:
         """Takes a seat."""
-        return self._loop.call(self._service.join(request, ""))
+        return self._loop.call(self._service.join(request, _CALLER))
 
     def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
 
         async def received() -> list[bytes]:
-            return [frame async for frame in self._service.pull_round(request, "")]
+            return [frame async for frame in self._service.pull_round(request, _CALLER)]
 
         return iter(self._loop.call(received()))
 
@@ -140,15 +142,15 @@ class _Transport:
             for frame in frames:
                 yield frame
 
-        return self._loop.call(self._service.push_update(sent(), ""))
+        return self._loop.call(self._service.push_update(sent(), _CALLER))
 
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
-        return self._loop.call(self._service.update_progress(request, ""))
+        return self._loop.call(self._service.update_progress(request, _CALLER))
 
     def renew(self, request: bytes) -> bytes:
         """Gives a sign of life."""
-        return self._loop.call(self._service.renew(request, ""))
+        return self._loop.call(self._service.renew(request, _CALLER))
 
     def close(self) -> None:
         """Nothing to hang up."""

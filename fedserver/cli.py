@@ -17,7 +17,7 @@ from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
 from common.config import VARIATES, WEIGHTINGS, RunConfig
 from common.schedule import SCHEDULES
-from fedserver.issued import AUTHORITY_DAYS, DAYS, HOSTS, SERVER
+from fedserver.keys_cli import certs, tokens
 
 HELP = {
     "algorithm": "How clients are kept from drifting apart.",
@@ -173,29 +173,57 @@ def main() -> None:
     help="Append every message to this file, for fedwire.",
 )
 @click.option("--resume/--no-resume", default=True, help="Go on with the run in --run-dir, if there is one.")
+@click.option(
+    "--certs",
+    "certs_dir",
+    type=click.Path(path_type=Path),
+    help="Use TLS: folder with ca.pem, crl.pem, server.pem and server.key. Clients need a certificate.",
+)
+@click.option(
+    "--tokens",
+    "tokens_dir",
+    type=click.Path(path_type=Path),
+    help="Clients need a token of this folder, and no certificate.",
+)
+@click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
 @run_options
-def run(listen: str, capture: Path | None, resume: bool, **settings: Any) -> None:
+def run(
+    listen: str,
+    capture: Path | None,
+    resume: bool,
+    certs_dir: Path | None,
+    tokens_dir: Path | None,
+    insecure: bool,
+    **settings: Any,
+) -> None:
     """Serve one training run and end when it is over.
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
     """
     config, run_dir = resolved(**settings)
     command.require_address("--listen", listen)
+    from fedserver.entrance import Entrance
     from fedserver.server import serve
 
-    ended = serve(config, listen, run_dir, command.say, capture_path=capture, resume=resume)
+    entrance = Entrance(certs_dir, tokens_dir, insecure)
+    ended = serve(
+        config, listen, run_dir, command.say, entrance=entrance, capture_path=capture, resume=resume
+    )
     raise SystemExit(command.exit_code(asyncio.run(ended)))
 
 
 @main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+@click.option("--name", default="", help="Whose certificate to show, with --certs.")
+@command.access_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(server: str, as_json: bool) -> None:
+def status(server: str, name: str, as_json: bool, **shown: Any) -> None:
     """Say what a running server is doing."""
     command.require_address("--server", server)
+    access = command.access(server, name, **shown)
     from fedserver.inquiry import ask
 
-    reply = ask(server)
+    reply = ask(server, access)
     if as_json:
         click.echo(json.dumps(reply, indent=2))
         return
@@ -204,99 +232,5 @@ def status(server: str, as_json: bool) -> None:
     show_status(reply)
 
 
-@main.group(epilog=command.example("fedserver certs init --host fl.example.org"))
-def certs() -> None:
-    """Make, list and revoke the certificates of a federation that trusts nobody else."""
-
-
-def authority_option(function: Any) -> Any:
-    """Where the authority is."""
-    return click.option(
-        "--dir",
-        "folder",
-        type=click.Path(path_type=Path),
-        default=Path("certs"),
-        help="Folder of the authority. Who can read its ca.key can join as anyone.",
-    )(function)
-
-
-@certs.command(epilog=command.example("fedserver certs init --host fl.example.org --host 192.0.2.7"))
-@authority_option
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    default=HOSTS,
-    help="Name or address at which clients reach the server; repeatable.",
-)
-@click.option(
-    "--days", default=AUTHORITY_DAYS, help="How long the authority lasts; the server's certificate: a year."
-)
-def init(folder: Path, hosts: tuple[str, ...], days: int) -> None:
-    """Make a certificate authority and the server's certificate in a new folder."""
-    from fedserver.authority import Authority
-    from fedserver.view import show_certificates
-
-    authority = Authority(folder)
-    authority.init(hosts, days)
-    show_certificates(authority.show())
-    click.echo(f"{folder}/ca.pem goes to every client, {folder}/ca.key to nobody")
-
-
-@certs.command(epilog=command.example("fedserver certs issue clinic-a --days 90"))
-@click.argument("name", required=False)
-@authority_option
-@click.option("--days", default=DAYS, help="How long it lasts, though never longer than the authority.")
-@click.option("--renew", is_flag=True, help="Also if there is a valid one, which stays valid.")
-@click.option("--server", is_flag=True, help="For a server; NAME is server if not given.")
-@click.option(
-    "--host",
-    "hosts",
-    multiple=True,
-    help="With --server: name or address of it; repeatable.  [default: as for init]",
-)
-def issue(
-    name: str | None, folder: Path, days: int, renew: bool, server: bool, hosts: tuple[str, ...]
-) -> None:
-    """Make NAME.pem and NAME.key, for the client of that name."""
-    if name is None and not server:
-        raise click.UsageError("give the client's NAME, or --server")
-    if hosts and not server:
-        raise click.UsageError("--host goes with --server")
-    from common.certificates import minute
-    from fedserver.authority import Authority
-
-    issued = Authority(folder).issue(
-        name or SERVER, days, hosts=(hosts or HOSTS) if server else None, renew=renew
-    )
-    click.echo(
-        f"{folder}/{issued.name}.pem and {folder}/{issued.name}.key for {issued.kind} {issued.name} "
-        f"({', '.join(issued.sans)}), until {minute(issued.valid_until)}"
-    )
-
-
-@certs.command(name="show", epilog=command.example("fedserver certs show --json"))
-@authority_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show_certs(folder: Path, as_json: bool) -> None:
-    """List the authority and every certificate it has issued."""
-    from fedserver.authority import Authority
-
-    entries = Authority(folder).show()
-    if as_json:
-        click.echo(json.dumps([entry.as_dict() for entry in entries], indent=2))
-        return
-    from fedserver.view import show_certificates
-
-    show_certificates(entries)
-
-
-@certs.command(epilog=command.example("fedserver certs revoke clinic-a"))
-@click.argument("name")
-@authority_option
-def revoke(name: str, folder: Path) -> None:
-    """Put all certificates of a name on the revocation list, crl.pem."""
-    from fedserver.authority import Authority
-
-    count = len(Authority(folder).revoke(name))
-    click.echo(f"{folder}/crl.pem: newly revoked certificates of {name}: {count}")
+main.add_command(certs)
+main.add_command(tokens)

@@ -18,8 +18,11 @@ from common.capture import CaptureWriter
 from common.config import RunConfig
 from common.dialogue import SERVICE
 from common.errors import ConfigError
-from fedserver.endpoint import handler
+from fedserver.door import Refusals
+from fedserver.endpoint import Endpoint
+from fedserver.entrance import Entrance, TlsFiles
 from fedserver.federation import Federation
+from fedserver.handshakes import HandshakeLog
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
 from fedserver.service import Service
@@ -55,11 +58,14 @@ async def serve(
     run_path: Path,
     say: Callable[[str], None],
     *,
+    entrance: Entrance,
     capture_path: Path | None = None,
     resume: bool = True,
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
+    entrance.require_safe(listen)
+    door, tls, refusals = entrance.door(say), entrance.tls(), Refusals(say)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         run_dir.require_same_settings(config.as_dict())
         run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
@@ -69,8 +75,10 @@ async def serve(
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         workbench = WorkerProcess()
         try:
+            if tls is not None:
+                stack.enter_context(HandshakeLog(refusals))
             federation = Federation(config, run_id, say, capture)
-            server, port = await _create(federation, listen)
+            server, port = await _create(Endpoint(Service(federation), door, refusals), listen, tls)
             federation.traffic.watch(port)
             await server.start()
             host = listen.rpartition(":")[0]
@@ -124,20 +132,28 @@ def _signal_future() -> asyncio.Future[int]:
     return stopped
 
 
-async def _create(federation: Federation, listen: str) -> tuple[grpc.aio.Server, int]:
+async def _create(endpoint: Endpoint, listen: str, tls: TlsFiles | None) -> tuple[grpc.aio.Server, int]:
     server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((handler(Service(federation)),))
+    server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy = health.aio.HealthServicer()
     await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        port = server.add_insecure_port(listen)
+        port = _listen(server, listen, tls)
     except RuntimeError as error:
         raise ConfigError(
             f"--listen {listen}: cannot listen there (is the port in use?); choose another, or port 0 for any"
         ) from error
     return server, port
+
+
+def _listen(server: grpc.aio.Server, listen: str, tls: TlsFiles | None) -> int:
+    if tls is None:
+        return server.add_insecure_port(listen)
+    ca = tls.client_authority
+    pair = (tls.key, tls.certificate)
+    return server.add_secure_port(listen, grpc.ssl_server_credentials([pair], ca, ca is not None))
 
 
 async def _settle() -> None:

@@ -21,9 +21,9 @@ MAY_IMPORT = {
     "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedwire", "fedlab"},
 }
 ONLY_IN = {
-    "click": {"cli.py"},
+    "click": {"cli.py", "keys_cli.py"},
     "cryptography": {"certificates.py", "authority.py", "signer.py"},
-    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py"},
+    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py", "channel.py"},
     "fedpvr": {
         *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
         *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),

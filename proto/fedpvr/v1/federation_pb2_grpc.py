@@ -31,7 +31,7 @@ class FederationStub:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -81,7 +81,7 @@ class FederationServicer:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -185,7 +185,7 @@ class Federation:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
