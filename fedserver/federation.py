@@ -27,9 +27,14 @@ from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData
 from fedserver.openround import Answer, OpenRound, Outcome
 from fedserver.patience import Patience, supervise
+from fedserver.rate import Rate
 from fedserver.spool import Spool, Upload
 from fedserver.traffic import Traffic
 from fedserver.workbench import Prepared
+
+JOINS_PER_S = 200.0
+MAX_WAITING = 1000
+"""Clients that may wait for a seat beside those there are seats for."""
 
 
 class Phase(Enum):
@@ -82,6 +87,7 @@ class Federation:
         self.spool: Spool
         self._gone: dict[int, Answer] = {}
         """Clients that left, by index."""
+        self._joins = Rate(JOINS_PER_S, MAX_WAITING + config.num_clients)
         self._stopping = False
         self._changed = asyncio.Condition()
 
@@ -158,6 +164,8 @@ class Federation:
     async def join(self, name: str, own_data: OwnData | None) -> Member:
         """A seat in the run; waits until there are enough clients to start."""
         require_name(name)
+        if not self._joins.take() or len(self.members.waiting) > self.config.num_clients + MAX_WAITING:
+            raise UnavailableError("too many clients join at once; try again")
         if own_data is not None and own_data.examples < 1:
             raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
         known = name in self.members.by_name or not self.members.complete.is_set()

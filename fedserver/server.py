@@ -18,6 +18,8 @@ from common.capture import CaptureWriter
 from common.config import RunConfig
 from common.dialogue import SERVICE
 from common.errors import ConfigError
+from common.wire import CHUNK_BYTES
+from fedserver.crowd import Crowd
 from fedserver.door import Refusals
 from fedserver.endpoint import Endpoint
 from fedserver.entrance import Entrance, TlsFiles
@@ -32,10 +34,17 @@ FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
 SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
-WINDOW_BYTES = 1 << 20
-"""HTTP/2 receive window of an upload: bounds what a fast sender can make the server hold."""
+WINDOW_BYTES = 1 << 16
+"""HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
+MAX_MESSAGE_BYTES = CHUNK_BYTES + (1 << 16)
+"""A chunk with its envelope; no other message is larger."""
+MAX_CONNECTIONS = 1024
+"""Beside two for every client, one of which may be a broken one that is not noticed yet."""
 
 _OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.server_handshake_timeout_ms", 20_000),
     # Without this a second server would share the port in silence.
     ("grpc.so_reuseport", 0),
     ("grpc.http2.bdp_probe", 0),
@@ -78,7 +87,8 @@ async def serve(
             if tls is not None:
                 stack.enter_context(HandshakeLog(refusals))
             federation = Federation(config, run_id, say, capture)
-            server, port = await _create(Endpoint(Service(federation), door, refusals), listen, tls)
+            endpoint = Endpoint(Service(federation), door, refusals)
+            server, port = await _create(endpoint, listen, tls, config.num_clients)
             federation.traffic.watch(port)
             await server.start()
             host = listen.rpartition(":")[0]
@@ -132,8 +142,11 @@ def _signal_future() -> asyncio.Future[int]:
     return stopped
 
 
-async def _create(endpoint: Endpoint, listen: str, tls: TlsFiles | None) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server(options=_OPTIONS)
+async def _create(
+    endpoint: Endpoint, listen: str, tls: TlsFiles | None, num_clients: int
+) -> tuple[grpc.aio.Server, int]:
+    connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
+    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Crowd(endpoint.admit)])
     server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy = health.aio.HealthServicer()
     await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)

@@ -23,7 +23,7 @@ MAY_IMPORT = {
 ONLY_IN = {
     "click": {"cli.py", "keys_cli.py"},
     "cryptography": {"certificates.py", "authority.py", "signer.py"},
-    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py", "channel.py"},
+    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py", "channel.py", "crowd.py"},
     "fedpvr": {
         *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
         *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
