@@ -10,6 +10,7 @@ from common.algorithms import ALGORITHMS
 from common.codecs import Codecs
 from common.errors import ConfigError
 from common.schedule import SCHEDULES
+from common.trust import Trust
 
 WEIGHTINGS = ("uniform", "examples")
 VARIATES = ("explicit", "derived")
@@ -66,6 +67,10 @@ class RunConfig:
     """Share of every shard that its client keeps for validation."""
     weighting: str = "uniform"
     """Weights of the mean over clients."""
+    aggregation: str = "mean"
+    """How updates are put together: mean, median or trimmed:F."""
+    norm_bound: float | None = None
+    """Updates larger than this many times the median are left out; None: none is."""
     clients_per_round: int | None = None
     """S, clients drawn for each round; None: all."""
     min_clients: int | None = None
@@ -114,6 +119,8 @@ class RunConfig:
                 raise ConfigError(f"{_flag(name)} must be positive, got {getattr(self, name)}")
         if not 0 < self.quorum <= 1:
             raise ConfigError(f"--quorum must be above 0 and at most 1, got {self.quorum}")
+        if self.trust.aggregation != "mean" and self.weighting != "uniform":
+            raise ConfigError(f"--aggregation {self.aggregation} goes with --weighting uniform only")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum must be from 0 to below 1, got {self.momentum}")
         if not 0 <= self.validation < 1:
@@ -162,6 +169,11 @@ class RunConfig:
             return 0.0
         value = getattr(self, setting)
         return PULL_DEFAULTS[setting] if value is None else float(value)
+
+    @property
+    def trust(self) -> Trust:
+        """Which updates count, and how they are put together."""
+        return Trust(self.aggregation, self.norm_bound)
 
     @property
     def codecs(self) -> Codecs:

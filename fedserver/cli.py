@@ -40,6 +40,8 @@ HELP = {
     "partition": "JSON file with ready-made shards; see fedlab partition.",
     "validation": "Share of every shard that its client keeps for validation.",
     "weighting": "Weights of the mean over clients.",
+    "aggregation": "mean, or median or trimmed:F of each number over all clients, if not all are trusted.",
+    "norm_bound": "Leave out updates larger than this many times the median.  [default: none]",
     "clients_per_round": "S, clients drawn at random for each round.  [default: all]",
     "min_clients": "Start with this many clients; the others may join later.  [default: all]",
     "lease": "Seconds without a sign of life after which a client is not waited for.  [default: for ever]",

@@ -166,6 +166,8 @@ class Service:
             num_clients=config.num_clients,
             eta_g=config.eta_g,
             weighting=config.weighting,
+            aggregation="" if config.aggregation == "mean" else config.aggregation,
+            norm_bound=config.norm_bound or 0.0,
         )
         if config.local_steps is not None:
             header.local_steps = config.local_steps

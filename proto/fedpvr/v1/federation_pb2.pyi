@@ -357,6 +357,8 @@ class RoundHeader(_message.Message):
     NUM_CLIENTS_FIELD_NUMBER: _builtins.int
     ETA_G_FIELD_NUMBER: _builtins.int
     WEIGHTING_FIELD_NUMBER: _builtins.int
+    AGGREGATION_FIELD_NUMBER: _builtins.int
+    NORM_BOUND_FIELD_NUMBER: _builtins.int
     RESUMED_AT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
@@ -401,6 +403,10 @@ class RoundHeader(_message.Message):
     eta_g: _builtins.float
     weighting: _builtins.str
     """uniform or examples."""
+    aggregation: _builtins.str
+    """Not empty: median, or trimmed:F, of each number instead of the mean."""
+    norm_bound: _builtins.float
+    """Not 0: updates larger than this many times the median of the round's are left out."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -431,11 +437,13 @@ class RoundHeader(_message.Message):
         num_clients: _builtins.int = ...,
         eta_g: _builtins.float = ...,
         weighting: _builtins.str = ...,
+        aggregation: _builtins.str = ...,
+        norm_bound: _builtins.float = ...,
         resumed_at: _tensor_pb2.Position | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
