@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test test-slow lint format proto bench bench-link clean venv
+.PHONY: help demo test test-slow test-chaos lint format proto bench bench-link clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ test: venv  ## Run the tests (under five minutes on two cores).
 
 test-slow: venv  ## Run the long tests too.
 	$(BIN)/pytest -n 2 --dist loadfile -m "slow or not slow"
+
+test-chaos: venv  ## Kill and break everything at every point (about half an hour).
+	$(BIN)/pytest -n 2 --dist load -m "slow or not slow" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -51,10 +52,14 @@ def write(
             )
             for index in chosen
         }
-        with replacing(path) as scratch:
-            serialize_file(tensors, scratch, note)
     except SafetensorError as error:
         raise StateError(f"{path} cannot be written: {error}") from error
+    with replacing(path) as scratch:
+        try:
+            serialize_file(tensors, scratch, note)
+        except SafetensorError as error:
+            # What is left that can go wrong is the disk.
+            raise OSError(errno.EIO, str(error), str(path)) from error
 
 
 def read_note(path: Path) -> dict[str, str]:

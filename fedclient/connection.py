@@ -24,6 +24,16 @@ from fedclient.transport import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
 
+ON_THE_WAY = (
+    Fault.BAD_CHECKSUM,
+    Fault.WRONG_OFFSET,
+    Fault.MALFORMED,
+    Fault.UNKNOWN_TENSOR,
+    Fault.TOO_MANY_BYTES,
+    Fault.TOO_FEW_BYTES,
+)
+"""What a bad link can do to good chunks: worth another try."""
+
 
 @dataclass(frozen=True)
 class Seat:
@@ -239,13 +249,13 @@ def _receive(header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, dow
 
 def _receive_chunks(frames: Iterator[bytes], download: Download) -> None:
     for frame in frames:
-        chunk = read_chunk(frame)
-        if chunk is None:
-            raise WireError.malformed("after the header only chunks may follow")
         try:
+            chunk = read_chunk(frame)
+            if chunk is None:
+                raise WireError.malformed("after the header only chunks may follow")
             download.add(chunk)
         except WireError as error:
-            if error.fault is not Fault.BAD_CHECKSUM:
+            if error.fault not in ON_THE_WAY:
                 raise
             raise UnavailableError(f"{error}; asking for it again") from error
 

@@ -16,7 +16,7 @@ from common import datasets, models
 from common.access import Access
 from common.capture import CaptureWriter
 from common.errors import (
-    Fault,
+    AccessError,
     FedError,
     RunError,
     StateError,
@@ -29,7 +29,7 @@ from common.inputs import Inputs
 from common.intake import reduced
 from common.tensors import Flat, Layout, fingerprint
 from common.wire import START
-from fedclient.connection import Connection, Ended, Pulled, Resend, Seat
+from fedclient.connection import ON_THE_WAY, Connection, Ended, Pulled, Resend, Seat
 from fedclient.gate import turn
 from fedclient.heartbeat import heartbeat
 from fedclient.own_data import OwnData
@@ -210,7 +210,8 @@ class Daemon:
         """Tells the server before the client ends for good, so that nobody waits for it."""
         try:
             yield
-        except (UnavailableError, UnknownClientError):
+        except (UnavailableError, UnknownClientError, AccessError, OSError):
+            # The client may come back and go on.
             raise
         except Exception as error:
             known = error if isinstance(error, FedError) else RunError(f"training failed: {error!r}")
@@ -282,7 +283,7 @@ class Daemon:
                 reply = connection.push(work.sender(self._config.name), parcel, start)
             except SupersededError as error:
                 raise UnavailableError(f"the upload was taken over: {error}") from error
-            if reply.fault not in (Fault.BAD_CHECKSUM, Fault.WRONG_OFFSET):
+            if reply.fault not in ON_THE_WAY:
                 break
             self._say(f"round {parcel.round}: {reply.message}")
             start = START

@@ -72,6 +72,9 @@ class Rounds:
             if not self._run_dir.finished():
                 sets = await self._workbench.conformal(flat[: self._model_bytes], self._config.seed)
                 self._run_dir.write_conformal(sets)
+        except OSError:
+            # The run is not over: it goes on here once the disk is well again.
+            raise
         except Exception as error:
             await self._federation.end(str(error))
             raise

@@ -120,7 +120,8 @@ async def _run_until(stopped: asyncio.Future[int], rounds: Rounds, federation: F
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             return stopped.result()
-        await _farewell(federation)
+        if not isinstance(running.exception(), OSError):
+            await _farewell(federation)
         await running
         return 0
     finally:

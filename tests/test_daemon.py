@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.processes import Federation, alive
+from tests.processes import Federation, alive, free_port
 
 FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
 
@@ -19,9 +18,7 @@ FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epoch
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A federation in which nothing went wrong, with clients that came before the server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     federation = Federation(tmp_path_factory.mktemp("undisturbed"))
     for name in ("a", "b"):
         federation.client(name, server=address)

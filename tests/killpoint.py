@@ -1,0 +1,78 @@
+"""Runs a program that kills itself at a point: python -m tests.killpoint POINT COUNT PROGRAM ARGUMENT...
+
+SIGKILL comes when the point is reached for the COUNT-th time; with a negative COUNT the disk is full then.
+Points are functions of the real code, wrapped from outside.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+POINTS = {
+    # The server
+    "before broadcast": ("fedserver.rounds", "Rounds._encode", "before"),
+    "mid-upload, server": ("fedserver.spool", "Upload.add", "before"),
+    "before the update counts": ("fedserver.spool", "Upload.keep", "before"),
+    "mid-fold": ("fedserver.ledger", "Ledger.stage", "before"),
+    "after the fold": ("fedserver.fold", "Fold.finish", "after"),
+    "before the checkpoint": ("fedserver.checkpoint", "Checkpoints.write", "before"),
+    "after the checkpoint": ("fedserver.checkpoint", "Checkpoints.write", "after"),
+    "mid-count": ("fedserver.ledger", "Ledger.count", "after"),
+    "before the record": ("fedserver.record", "RunDir.append_round", "before"),
+    # Either
+    "before fsync": ("os", "fsync", "before"),
+    "after fsync": ("os", "fsync", "after"),
+    # The client
+    "mid-download": ("fedclient.download", "Download.add", "after"),
+    "before training": ("fedclient.train", "Trainer.train", "before"),
+    "mid-training": ("fedclient.train", "step", "after"),
+    "before the update is kept": ("fedclient.state", "RunFiles.keep_update", "before"),
+    "after the update is kept": ("fedclient.state", "RunFiles.keep_update", "after"),
+    "mid-upload": ("fedclient.connection", "Connection.push", "before"),
+    "before the variate is settled": ("fedclient.state", "RunFiles.settle", "before"),
+}
+
+
+def arm(point: str, count: int) -> None:
+    """Puts the trap in place."""
+    module, _, where = POINTS[point]
+    owner: Any = importlib.import_module(module)
+    *path, name = POINTS[point][1].split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    inner: Callable[..., Any] = getattr(owner, name)
+    left = [abs(count)]
+
+    def close() -> None:
+        if count < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "disk")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def trapped(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and where == "before":
+            close()
+        result = inner(*arguments, **named)
+        if left[0] == 0:
+            close()
+        return result
+
+    setattr(owner, name, trapped)
+
+
+def main() -> None:
+    """Runs the program."""
+    point, count, program = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    arm(point, count)
+    sys.argv = [program, *sys.argv[4:]]
+    importlib.import_module(f"{program}.cli").main()
+
+
+if __name__ == "__main__":
+    main()
