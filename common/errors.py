@@ -4,6 +4,7 @@ FedError                    exit code 1
   ConfigError               exit code 2: a setting or argument that cannot work
   DataError                 a data set, partition or capture that cannot be used
   StateError                files on disk that are damaged, foreign or in use
+    DiskError               files that cannot be written now
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
   CertificateError          a certificate that cannot be read or does not say whose it is
   AccessError               a peer that may not do what it asks for
@@ -40,6 +41,10 @@ class DataError(FedError):
 
 class StateError(FedError):
     """Files on disk that are damaged, foreign or in use."""
+
+
+class DiskError(StateError):
+    """Files that cannot be written now; nothing is lost, and a restart goes on."""
 
 
 class Fault(StrEnum):

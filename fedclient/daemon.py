@@ -17,6 +17,7 @@ from common.access import Access
 from common.capture import CaptureWriter
 from common.errors import (
     AccessError,
+    DiskError,
     FedError,
     RunError,
     StateError,
@@ -210,7 +211,7 @@ class Daemon:
         """Tells the server before the client ends for good, so that nobody waits for it."""
         try:
             yield
-        except (UnavailableError, UnknownClientError, AccessError, OSError):
+        except (UnavailableError, UnknownClientError, AccessError, DiskError):
             # The client may come back and go on.
             raise
         except Exception as error:

@@ -13,14 +13,15 @@ from __future__ import annotations
 import fcntl
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from common import tensorfile
 from common.atomic import write_json
-from common.errors import StateError
+from common.errors import DiskError, StateError
 from common.tensors import Flat, Layout, Purpose
 
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
@@ -127,8 +128,8 @@ class RunFiles:
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Keeps c_i as that of round r."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        tensorfile.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
+        with self._writing():
+            tensorfile.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
@@ -141,12 +142,12 @@ class RunFiles:
 
         It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
         scratch = self._update.with_suffix(".tmp")
-        with scratch.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        scratch.replace(self._update)
+        with self._writing():
+            with scratch.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            scratch.replace(self._update)
 
     def kept_update(self) -> bytes | None:
         """The update that was kept."""
@@ -155,6 +156,17 @@ class RunFiles:
     def drop_update(self) -> None:
         """Forgets it."""
         self._update.unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Somebody may have taken the folder away while the client runs; and disks get full."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            raise DiskError(
+                f"{self._folder} cannot be written: {error.strerror}; make room and start the client again"
+            ) from error
 
     def _file(self, r: int) -> Path:
         return self._folder / f"variate-{r:06d}.safetensors"
