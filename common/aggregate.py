@@ -18,6 +18,9 @@ import numpy as np
 from common.algorithms.base import Algorithm
 from common.tensors import BLOCK, Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
+_QUIETLY = np.errstate(over="ignore", invalid="ignore")
+"""A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
+
 
 class ServerState:
     """h: what some algorithms keep at the server between rounds, in float64."""
@@ -48,6 +51,7 @@ class Aggregate:
         self._position = {at: to for to, at in enumerate(layout.indices(Purpose.CONTROL))}
         self.updates = 0
 
+    @_QUIETLY
     def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
         """Takes in one update; `c_i` is the client's variate before this round (None: zero)."""
         for index, spec in enumerate(self._layout.specs):
@@ -80,6 +84,7 @@ class Aggregate:
             total[block] += delta
             self._squares[index] += float(delta @ delta)
 
+    @_QUIETLY
     def result(self, flat: Flat, eta_g: float, num_clients: int, server: ServerState | None = None) -> Flat:
         """The next x, buffers and c from those of this round, `flat`.
 
@@ -106,6 +111,7 @@ class Aggregate:
                 new[block] = from_float64(value, spec.dtype)
         return out
 
+    @_QUIETLY
     def drift_diversity(self, *, by_layer: bool = False) -> dict[str, float]:
         """xi = sum ||m_i||^2 / ||sum m_i||^2 with m_i = y_i - x (paper, eq. 2), per parameter tensor or per
         layer.

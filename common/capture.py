@@ -169,7 +169,9 @@ def _read_record(path: Path, file: BinaryIO, number: int, problem: Callable[[str
     if len(prefix) == 8 and not 0 < size <= MAX_RECORD_BYTES:
         problem(f"{where} is damaged: it claims {size} bytes; read up to there")
         return None
-    body = file.read(size) if len(prefix) == 8 else b""
+    # Memory is taken for what is there, not for what is announced.
+    there = os.fstat(file.fileno()).st_size - file.tell()
+    body = file.read(max(0, min(size, there))) if len(prefix) == 8 else b""
     if len(prefix) < 8 or len(body) < size:
         problem(f"{where} is cut off after {len(prefix) + len(body)} bytes; read up to there")
         return None

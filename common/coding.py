@@ -110,12 +110,13 @@ class Coding:
                     raise WireError(Fault.NOT_FINITE, "holds NaN or infinity; lower --eta-l?", spec.name)
 
     def _decode_tensor(self, k: int, raw: Flat, x: Flat | None, out: Array) -> None:
-        try:
-            self.ways[k].codec.decode(self.wire.raw(raw, k), out)
-        except WireError as error:
-            raise WireError(error.fault, str(error), self.layout.specs[k].name) from error
-        if self.ways[k].difference and x is not None:
-            out += self._elements(x, k)
+        with np.errstate(all="ignore"):  # What is not finite is noticed by `check`.
+            try:
+                self.ways[k].codec.decode(self.wire.raw(raw, k), out)
+            except WireError as error:
+                raise WireError(error.fault, str(error), self.layout.specs[k].name) from error
+            if self.ways[k].difference and x is not None:
+                out += self._elements(x, k)
 
     def _elements(self, flat: Flat, k: int) -> Array:
         return self.layout.array(flat, k).reshape(-1)

@@ -28,6 +28,15 @@ class FedError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        """One line, whatever words of a peer are in it."""
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """A peer's words, fit for one line of a log."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
 
 class ConfigError(FedError):
     """A setting or argument that cannot work."""

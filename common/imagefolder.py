@@ -11,6 +11,8 @@ from PIL import Image
 
 from common.errors import DataError
 
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+"""What a picture may be, whatever its name says: Pillow knows formats that start other programs."""
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".tif", ".tiff"}
 
 
@@ -35,7 +37,7 @@ def readable(pictures: list[tuple[str, Path]], say: Callable[[str], None]) -> li
     good, bad = [], []
     for name, path in pictures:
         try:
-            with Image.open(path) as picture:
+            with Image.open(path, formats=FORMATS) as picture:
                 picture.load()
             good.append((name, path))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
@@ -54,7 +56,7 @@ def decode(paths: list[Path], shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         raise DataError(f"pictures have 1 or 3 channels, the run wants {channels}")
     images = np.empty((len(paths), channels, height, width), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             converted = picture.convert("L" if channels == 1 else "RGB")
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)

@@ -71,12 +71,13 @@ def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, Way]:
         raise WireError(Fault.WRONG_SHAPE, f"at most {MAX_DIMS} dimensions, got {len(entry.shape)}", name)
     dtype = _NAME_OF_WIRE[entry.dtype]
     elements, itemsize = math.prod(entry.shape), DTYPES[dtype].storage.itemsize
+    span = math.prod(max(size, 1) for size in entry.shape)  # An empty tensor may have one huge dimension.
     try:
         codec = codecs.announced(entry.codec, dtype, elements, entry.block, entry.kept)
     except WireError as error:
         raise WireError(error.fault, str(error), name) from error
     implied = codec.num_bytes(elements, itemsize)
-    if implied != entry.num_bytes or elements * itemsize > MAX_TENSOR_BYTES:
+    if implied != entry.num_bytes or span * itemsize > MAX_TENSOR_BYTES:
         raise WireError(
             Fault.WRONG_SHAPE,
             f"{dtype} {tuple(entry.shape)} makes {implied} bytes as {codec.name}, "

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from common.errors import JoinError
 
+_DIGITS = frozenset("0123456789")
+_MAX_DIGITS = 18
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -25,12 +27,17 @@ def require_name(name: str) -> None:
 
 def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     """Sort key that puts client-10 behind client-2 and keeps client-1 and client-01 apart."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts], name
+    key = []
+    for part in re.split(r"([0-9]+)", name):
+        digits = part.lstrip("0")
+        # Numbers without leading zeros compare by length first, however long they are.
+        key.append((len(digits), digits) if part[:1] in _DIGITS else (-1, part))
+    return key, name
 
 
 def class_number(name: str, class_names: Sequence[str]) -> int | None:
     """The label of a class given by its name or its number; None if there is no such class."""
     if name in class_names:
         return class_names.index(name)
-    return int(name) if name.isascii() and name.isdecimal() and int(name) < len(class_names) else None
+    is_number = name.isascii() and name.isdecimal() and len(name) <= _MAX_DIGITS
+    return int(name) if is_number and int(name) < len(class_names) else None

@@ -6,18 +6,19 @@ that a client holds its own shard and not the whole set, and does not load torch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from common import documents
 from common.atomic import replacing, write_json
-from common.errors import DataError
+from common.errors import DataError, StateError
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ PUBLISHED = {
     "cifar100": Published("CIFAR100", (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "fashion-mnist": Published("FashionMNIST", (0.2860,), (0.3530,)),
 }
+
+
+_MAGIC = b"\x93NUMPY\x01\x00"
+"""Version 1 of the format, as written here; a later one may announce a header of 4 GiB."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,28 @@ def read(name: str, split: str, data_dir: Path) -> Split:
             _save(files[1], found.labels)
             write_json(files[2], found.class_names)
         return found
-    images, labels = (np.load(file, mmap_mode="r", allow_pickle=False) for file in files[:2])
-    class_names = tuple(json.loads(files[2].read_text()))
-    if images.dtype != np.uint8 or images.ndim != 4 or labels.shape != images.shape[:1]:
-        raise DataError(f"{files[0]} is damaged; remove {name}-{split}-* in {data_dir} to make it again")
-    return Split(images, np.array(labels, np.int64), class_names)
+    try:
+        images, labels = map(_mapped, files[:2])
+        class_names = documents.read(files[2])
+        good = images.dtype == np.uint8 and images.ndim == 4 and labels.shape == images.shape[:1]
+        if not good or not documents.has_form(class_names, [str]):
+            raise ValueError("expected pictures, as many labels, and the names of the classes")
+        whole = np.array(labels, np.int64)
+        if len(whole) and not 0 <= whole.min() <= whole.max() < len(class_names):
+            raise ValueError(f"expected labels below {len(class_names)}")
+    except (OSError, ValueError, EOFError, TokenError, StateError) as error:
+        again = f"remove {name}-{split}-* in {data_dir} to make it again"
+        raise DataError(f"{files[0]} is damaged, or what belongs to it is ({error}); {again}") from error
+    return Split(images, whole, tuple(class_names))
+
+
+def _mapped(file: Path) -> npt.NDArray[Any]:
+    with file.open("rb") as stream:
+        ours = stream.read(len(_MAGIC)) == _MAGIC
+    array: npt.NDArray[Any] | None = np.load(file, mmap_mode="r", allow_pickle=False) if ours else None
+    if array is None or array.dtype.kind not in "iu":
+        raise ValueError(f"{file} holds no array of whole numbers")
+    return array
 
 
 def _save(file: Path, array: Any) -> None:

@@ -67,8 +67,9 @@ def read_note(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= MAX_HEADER_BYTES else None
-    except (OSError, ValueError) as error:
+            there = min(path.stat().st_size, MAX_HEADER_BYTES)
+            header = json.loads(file.read(size)) if size <= there else None
+    except (OSError, ValueError, RecursionError) as error:
         raise StateError(f"{path} cannot be read: {error}") from error
     if not isinstance(header, dict):
         raise StateError(f"{path} is not a safetensors file")

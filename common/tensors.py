@@ -169,6 +169,12 @@ def from_float64(values: Float64, dtype: str) -> Array:
     return values.astype(storage)
 
 
+def norm(arrays: Iterable[Array]) -> float:
+    """The Euclidean norm of several arrays together; infinite where the squares are too large."""
+    with np.errstate(over="ignore"):
+        return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
+
+
 def all_finite(values: Array, dtype: str) -> bool:
     """Whether no element is NaN or infinite."""
     if dtype == "bfloat16":

@@ -7,9 +7,9 @@ comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -40,6 +40,14 @@ def parsed(kind: type[M], data: bytes) -> M:
         return kind.FromString(data)
     except DecodeError as error:
         raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
+
+
+def name_of(names: Callable[[Any], str], number: int) -> str:
+    """What an enum's `Name` calls a number; raises a WireError for one that the contract does not have."""
+    try:
+        return names(number)
+    except ValueError as error:
+        raise WireError.malformed(str(error)) from error
 
 
 def varint(value: int) -> bytes:

@@ -16,7 +16,7 @@ from common.intake import Intake
 from common.manifest import read_manifest, require_same
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
-from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, parsed, read_chunk
+from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, name_of, parsed, read_chunk
 from fedclient.download import Download
 from fedclient.parcel import Parcel, Sender
 from fedclient.train import Task
@@ -202,8 +202,8 @@ class Connection:
 
     def _pushed(self, frames: Iterator[bytes]) -> Reply:
         reply = parsed(pb.PushUpdateReply, self._transport.push(frames))
-        fault = Fault(pb.PushUpdateReply.Fault.Name(reply.fault)) if reply.fault else None
-        return Reply(pb.PushUpdateReply.Outcome.Name(reply.outcome), fault, reply.message)
+        fault = Fault(name_of(pb.PushUpdateReply.Fault.Name, reply.fault)) if reply.fault else None
+        return Reply(name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome), fault, reply.message)
 
 
 def _receive(header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download) -> Pulled:

@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from common.roundlog import read_rounds
 from fedlab.methods import METHODS, TRAFFIC
 from fedlab.processes import LocalFederation
-from fedlab.rundir import Run, read_rounds, read_run
+from fedlab.rundir import Run, read_run
 
 TARGET = 0.9
 POLL_S = 0.1

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import DataError
+from common import documents
+from common.dialogue import PURPOSES
+from common.errors import DataError, StateError
+from common.roundlog import read_rounds
+
+_CONFIG = {
+    "algorithm": str,
+    "variates": (str, None),
+    "codec": ([str], None),
+    "clients": [{"name": str, "classes": ([int], None)}],
+}
+_CONFORMAL = [{"kappa": float, "coverage": float, "mean_size": float}]
 
 
 @dataclass(frozen=True)
@@ -82,7 +92,7 @@ class Run:
 
     def _entries(self) -> Iterator[tuple[str, str, str, str, int, int]]:
         for record in self.rounds:
-            for client, directions in record.get("traffic", {}).items():
+            for client, directions in (record.get("traffic") or {}).items():
                 for direction, purposes in directions.items():
                     for purpose, tensors in purposes.items():
                         for tensor, (payload, encoded) in tensors.items():
@@ -93,35 +103,30 @@ class Run:
         """The algorithm, with what differs from its plain form."""
         config = self.config
         derived = ["derived"] if config.get("variates") == "derived" else []
-        return " ".join([str(config["algorithm"]), *derived, *config.get("codec", [])])
+        return " ".join([str(config["algorithm"]), *derived, *(config.get("codec") or [])])
 
     def bytes_per_client_and_round(self) -> dict[str, float]:
         """Both directions together, by purpose, as the server counted them."""
         exchanges = sum(record["updates"] for record in self.rounds)
-        purposes = self.rounds[0]["bytes"]["down"]
         return {
             purpose: sum(r["bytes"][d][purpose] for r in self.rounds for d in ("down", "up")) / exchanges
-            for purpose in purposes
+            for purpose in PURPOSES
         }
-
-
-def read_rounds(run_dir: Path) -> list[dict[str, Any]]:
-    """The closed rounds so far; a line still being written is left for later."""
-    try:
-        lines = (run_dir / "rounds.jsonl").read_text().split("\n")
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in lines[:-1]]
 
 
 def read_run(run_dir: Path) -> Run:
     """A whole run."""
     try:
-        config = json.loads((run_dir / "config.json").read_text())
-    except (OSError, ValueError) as error:
+        config = documents.read(run_dir / "config.json")
+    except StateError as error:
         raise DataError(f"{run_dir} is not a run directory: {error}") from error
+    if not documents.has_form(config, _CONFIG):
+        raise DataError(f"{run_dir} is not a run directory: its config.json is of something else")
     rounds = read_rounds(run_dir)
     if not rounds:
         raise DataError(f"{run_dir} has no closed round yet")
-    conformal = run_dir / "conformal.json"
-    return Run(config, rounds, json.loads(conformal.read_text()) if conformal.exists() else [])
+    path = run_dir / "conformal.json"
+    conformal = documents.read(path) if path.exists() else []
+    if not documents.has_form(conformal, _CONFORMAL):
+        raise DataError(f"{path} does not hold the prediction sets of a run")
+    return Run(config, rounds, conformal)

@@ -19,12 +19,23 @@ import google_crc32c
 import numpy as np
 
 from common import tensorfile
+from common.documents import has_form
 from common.errors import StateError
+from common.roundlog import BYTES
 from common.tensors import Flat, Float64, Layout, Purpose, TensorSpec
 
 KEPT = 3
 """Checkpoints that are kept, so that there is an older one if the newest is damaged."""
 _TOLD = ("round", "counted", "norms", "shared", "closing")
+_NOTE = {
+    "round": int,
+    "counted": {str: int},
+    "norms": {str: float},
+    "shared": bool,
+    "closing": {"updates": int, "train_loss": float, "bytes": BYTES, "seconds": {"round": float}},
+    "has_h": bool,
+    "crc32c": int,
+}
 _FILE = re.compile(r"round-(\d{6,})\.safetensors")
 
 
@@ -88,6 +99,8 @@ class Checkpoints:
         path = self._path(r)
         try:
             told = json.loads(tensorfile.read_note(path)["checkpoint"])
+            if not has_form(told, _NOTE) or told["round"] != r:
+                raise StateError(f"{path} is not a checkpoint of round {r}: its note has another form")
             layout = self._layout(bool(told.pop("has_h")))
             flat = tensorfile.read(path, layout)
             if google_crc32c.value(flat) != told.pop("crc32c"):
@@ -101,7 +114,7 @@ class Checkpoints:
                 for k, key in enumerate(keys)
             }
             return Checkpoint(flat=flat[: self._model.num_bytes], h=h, **told)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise StateError(f"{path} is not a checkpoint of this run: {error!r}") from error
 
     def newest(self, usable: Callable[[Checkpoint], None], say: Callable[[str], None]) -> Checkpoint | None:

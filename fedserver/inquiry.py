@@ -9,6 +9,7 @@ import grpc
 from common.access import Access, Shown
 from common.channel import open_channel
 from common.errors import AccessError, UnavailableError
+from common.wire import name_of
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 
@@ -26,6 +27,11 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
+    return described(reply)
+
+
+def described(reply: pb.StatusReply) -> dict[str, Any]:
+    """A server's answer as plain values."""
     counts: dict[str, dict[str, int]] = {}
     for count in reply.bytes:
         counts.setdefault(count.direction, {})[count.purpose] = count.bytes
@@ -35,7 +41,7 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
         "algorithm": reply.algorithm,
         "model": reply.model,
         "dataset": reply.dataset,
-        "phase": pb.StatusReply.Phase.Name(reply.phase).lower(),
+        "phase": name_of(pb.StatusReply.Phase.Name, reply.phase).lower(),
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,

@@ -8,15 +8,12 @@ older checkpoint may need are kept in an archive.
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
-import numpy as np
-
 from common import tensorfile
 from common.algorithms.base import Algorithm
-from common.tensors import Flat, Layout, Purpose
+from common.tensors import Flat, Layout, Purpose, norm
 
 _FILE = re.compile(r"client-(\d{5,})-round-(\d{6,})\.safetensors")
 
@@ -65,7 +62,7 @@ class Ledger:
             new = self._sent(values) if sent else self._computed(i, seen, values)
             tensorfile.write(self._path(i, r), self.variates, new, Purpose.CLIENT_CONTROL)
             arrays = (self.variates.array(new, k) for k in range(len(self.variates.specs)))
-            self.norms[i] = math.sqrt(sum(float(np.square(a, dtype=np.float64).sum()) for a in arrays))
+            self.norms[i] = norm(arrays)
 
     def count(self, i: int, r: int) -> None:
         """Takes note that a client's update entered round r."""

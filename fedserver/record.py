@@ -22,9 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from common import tensorfile
+from common import documents, tensorfile
 from common.atomic import replacing, write_json
 from common.errors import ConfigError, StateError
+from common.roundlog import read_rounds
 from common.tensors import Flat, Layout, Purpose
 
 
@@ -38,9 +39,21 @@ class RunDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = (path / ".lock").open("w")
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            self._begin(resume)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _begin(self, resume: bool) -> None:
+        """Locks the directory, and looks whether a run goes on in it."""
+        path = self.path
+        try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (path / "config.json").exists() and resume:
-                self.previous = _run_of(json.loads((path / "config.json").read_text()))
+                self.previous = _run_of(documents.read(path / "config.json"))
             for name in ("config.json", "model.safetensors"):
                 if self.previous is None and (path / name).exists():
                     raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
@@ -52,14 +65,11 @@ class RunDir:
             (path / "rounds.jsonl").touch()
         except BlockingIOError as error:
             raise ConfigError(f"--run-dir {path} is in use by another server; choose another") from error
-        except ValueError as error:
-            raise StateError(
-                f"{path}/config.json cannot be read: {error}; choose another --run-dir"
-            ) from error
         except OSError as error:
-            raise StateError(
-                f"--run-dir {path} cannot be written: {error.strerror}; choose another"
-            ) from error
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StateError:
+        return StateError(f"--run-dir {self.path} cannot be written: {error.strerror}; choose another")
 
     def require_same_settings(self, settings: dict[str, Any]) -> None:
         """Raises if the run that goes on here has other settings, and says which."""
@@ -77,14 +87,9 @@ class RunDir:
                 "give the same, or choose a new directory"
             )
 
-    def rounds(self) -> list[dict[str, Any]]:
-        """The records so far; a line that a crash has cut off is left out."""
-        lines = (self.path / "rounds.jsonl").read_text().split("\n")
-        return [json.loads(line) for line in lines[:-1]]
-
     def keep_rounds(self, last: int) -> list[dict[str, Any]]:
         """Drops the records of rounds later than `last`, and returns the others."""
-        kept = [record for record in self.rounds() if record["round"] <= last]
+        kept = [record for record in read_rounds(self.path) if record["round"] <= last]
         with replacing(self.path / "rounds.jsonl") as scratch:
             scratch.write_text("".join(json.dumps(record) + "\n" for record in kept))
         return kept

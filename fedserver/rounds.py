@@ -7,11 +7,8 @@ come in. Evaluation goes on beside the next round.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import Any
-
-import numpy as np
 
 from common import seeds
 from common.aggregate import ServerState
@@ -19,7 +16,7 @@ from common.algorithms import ALGORITHMS, svr_names
 from common.coding import downward
 from common.errors import ConfigError, RunError
 from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
-from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
+from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite, norm
 from common.wire import Frame, chunk_frames
 from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.federation import Federation, Result
@@ -204,7 +201,7 @@ class Rounds:
         """||c||."""
         layout = self._federation.layout
         arrays = (layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
-        return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
+        return norm(arrays)
 
     def _close(self, current: OpenRound, flat: Flat, fold: Fold, closing: dict[str, Any]) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.documents import has_form
 from common.errors import StateError
 from common.tensors import Purpose
 from fedserver.federation import Federation
 from fedserver.members import Member
 from fedserver.workbench import Prepared
+
+_CLIENTS = [{"name": str, "index": int, "examples": int, "classes": ([int], None)}]
 
 
 def described(federation: Federation) -> dict[str, Any]:
@@ -36,15 +39,11 @@ def described(federation: Federation) -> dict[str, Any]:
 
 def seated(config: dict[str, Any], prepared: Prepared) -> list[Member]:
     """Who had which seat."""
-    try:
-        return [
-            Member(
-                client["name"],
-                client["index"],
-                client["examples"],
-                prepared.shards[client["index"]] if client["classes"] is not None else None,
-            )
-            for client in config["clients"]
-        ]
-    except (KeyError, IndexError, TypeError) as error:
-        raise StateError(f"config.json of the run is damaged: {error!r}; choose another --run-dir") from error
+    clients, shards = config["clients"], prepared.shards
+    if not has_form(clients, _CLIENTS) or sorted(c["index"] for c in clients) != list(range(len(shards))):
+        raise StateError("config.json of the run is damaged: seats are missing; choose another --run-dir")
+    # A client with data of its own tells nothing of its classes, and has no shard.
+    return [
+        Member(c["name"], c["index"], c["examples"], shards[c["index"]] if c.get("classes") else None)
+        for c in clients
+    ]

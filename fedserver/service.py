@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 from common.coding import Coding, without_control
-from common.errors import Fault, SupersededError, UnavailableError, WireError, WrongRunError
+from common.errors import Fault, SupersededError, UnavailableError, WireError, WrongRunError, printable
 from common.manifest import manifest, read_manifest, require_same
 from common.tensors import Purpose
 from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
@@ -29,11 +29,6 @@ IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
 IDLE_BYTES = 1024
 """An upload of which less than this has come since the last look is given up; pings alone are less."""
-
-
-def _printable(text: str) -> str:
-    """A peer's words, fit for one line of a log."""
-    return "".join(character if character.isprintable() else " " for character in text[:200])
 
 
 class Service:
@@ -307,7 +302,7 @@ def _answer(header: pb.UpdateHeader) -> Answer:
         examples=header.examples,
         loss=header.loss,
         fingerprint=header.fingerprint,
-        declined=_printable(header.declined),
+        declined=printable(header.declined[:200]),
         validation_accuracy=header.validation_accuracy if known else None,
         update_id=header.update_id,
         train_seconds=header.train_seconds,

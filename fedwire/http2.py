@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from hpack import Decoder, HPACKError
 
+from common.errors import printable
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_HEADER_BYTES = 1 << 16  # gRPC allows 16 KiB of metadata; decoding is quadratic in this.
@@ -208,13 +210,13 @@ class Http2:
         call = self._calls.get(stream)
         # Trailers name no content type; another type than gRPC's is a page of some proxy.
         if call and is_grpc and not call.bodies[from_client] and from_client not in call.ended:
-            encoding = fields.get(b"grpc-encoding", b"identity").decode("ascii", "replace")
+            encoding = printable(fields.get(b"grpc-encoding", b"identity").decode("ascii", "replace"))
             call.bodies[from_client] = _Body(encoding)
 
     def _open_call(self, stream: int, method: bytes) -> None:
         if len(method) > MAX_METHOD_BYTES or len(self._calls) >= MAX_OPEN_CALLS:
             raise UndecodableError(f"more than {MAX_OPEN_CALLS} open calls, or a method name too long")
-        self._calls[stream] = _Call(self._next_call(), method.decode("ascii", "replace"))
+        self._calls[stream] = _Call(self._next_call(), printable(method.decode("ascii", "replace")))
 
     def _data(self, from_client: bool, flags: int, stream: int, data: bytearray) -> Iterator[Message]:
         call = self._calls.get(stream)

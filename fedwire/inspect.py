@@ -116,8 +116,10 @@ def numbers(elements: Array, dtype: str) -> dict[str, Any]:
         return {}
     wide = to_float64(elements, dtype)
     finite = wide[np.isfinite(wide)]
+    with np.errstate(over="ignore"):
+        norm = float(np.sqrt(np.square(finite).sum()))
     return {
-        "norm": float(np.sqrt(np.square(finite).sum())),
+        "norm": norm,
         "min": float(finite.min()) if len(finite) else None,
         "max": float(finite.max()) if len(finite) else None,
         "nan": int(np.isnan(wide).sum()),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from common import tensorfile
 from common.aggregate import ServerState
 from common.algorithms import ALGORITHMS
@@ -60,13 +62,16 @@ class Replay:
         self._index = _indices(capture)
         self._variates: dict[str, Flat] = {}
         """c_i after the last update, by client."""
+        self._layout: Layout | None = None
+        """The same in all rounds."""
         self._server: ServerState | None = None
         self._c: Flat | None = None
         """c as computed for the round that comes next."""
 
     def run(self) -> list[Verdict]:
         """A verdict for every round with updates in the capture."""
-        return [self._replay(r) for r in sorted({t.round for t in self._transfers if t.up})]
+        with np.errstate(all="ignore"):  # What is not finite shows in the comparison.
+            return [self._replay(r) for r in sorted({t.round for t in self._transfers if t.up})]
 
     def _replay(self, r: int) -> Verdict:
         ups = [t for t in self._transfers if t.up and t.round == r and t.outcome == "ACCEPTED"]
@@ -94,6 +99,7 @@ class Replay:
             layout, header = coding.layout, transfer.header
             assert isinstance(header, pb.RoundHeader)
             flat = flat[: layout.num_bytes].copy()
+            self._require_sound(header, layout)
             derived = _derives(coding)
             if derived and r > 1:
                 if self._c is None:
@@ -101,6 +107,16 @@ class Replay:
                 flat[layout.part(*MODEL).num_bytes :] = self._c
             return _Broadcast(header, layout, coding, flat, derived)
         raise DataError(problem)
+
+    def _require_sound(self, header: pb.RoundHeader, layout: Layout) -> None:
+        """Raises for a round that no server could have gone on from."""
+        self._layout = self._layout or layout
+        if layout.specs != self._layout.specs:
+            raise DataError(f"round {header.round}: the tensors are other ones than those of earlier rounds")
+        models = {(s.name, s.dtype, s.shape) for s in layout.specs if s.purpose is Purpose.MODEL}
+        controls = [layout.specs[k] for k in layout.indices(Purpose.CONTROL)]
+        if any((s.name, s.dtype, s.shape) not in models for s in controls) or header.num_clients < 1:
+            raise DataError(f"round {header.round}: c is not of the model, or there are no clients")
 
     def _step(self, r: int, current: _Broadcast, ups: list[Transfer]) -> tuple[Flat, list[str]]:
         """x and c of the next round, and what of them is not certain."""
@@ -129,6 +145,10 @@ class Replay:
             c_i = self._variates.get(transfer.client)
             if c_i is None and self._counted(r, transfer.client) and layout.indices(Purpose.CONTROL):
                 unknown.append(transfer.client)
+            if not transfer.coding.matches(intake.coding) or not update.steps * header.eta_l:
+                raise DataError(f"{transfer.name}: is not what the round asked for")
+            if header.weighting == "examples" and not update.examples:
+                raise DataError(f"{transfer.name}: is of no examples")
             steps.append(update.steps * header.eta_l)
             found = self._found(transfer, intake, current)
             consistent &= intake.follows(found, seen, c_i, steps[-1])

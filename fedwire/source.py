@@ -10,8 +10,11 @@ from pathlib import Path
 
 from common.capture import CaptureWriter, Record, is_capture, read_record, read_records
 from common.dialogue import DIRECTIONS, SERVICE, Dialogue, Entry, Followed
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, printable
 from fedwire.packets import grpc_messages
+
+MAX_TIME_NS = (1 << 64) - 1
+"""Of a capture record; a packet capture may claim any time."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callab
             raise DataError(f"{path} has runs {', '.join(runs) or 'none'}; --run {wanted} is not one of them")
         return found[0]
     if len(runs) > 1:
-        problem(f"{path} has runs {', '.join(runs)}; this is the last one, --run picks another")
+        problem(printable(f"{path} has runs {', '.join(runs)}; this is the last one, --run picks another"))
     return runs[-1] if runs else ""
 
 
@@ -123,7 +126,8 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
             found += 1
             if message.call not in followed:
                 followed[message.call] = _following(writer, rpc, message.call)
-            followed[message.call].note(message.from_client, message.data, int(message.time * 1e9))
+            time_ns = min(max(int(message.time * 1e9), 0), MAX_TIME_NS)
+            followed[message.call].note(message.from_client, message.data, time_ns)
         for call in followed.values():
             call.close()
     finally:

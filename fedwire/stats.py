@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
 from common.bytecount import Counts
 from common.dialogue import DIRECTIONS
-from common.errors import DataError
+from common.documents import has_form, read, read_lines
+from common.errors import DataError, StateError
 from common.tensors import Purpose
 from fedwire.source import Capture
 from fedwire.transfers import transfers
+
+_BYTES = {str: {str: int}}
+_ROUNDS = [{"round": int, "bytes": _BYTES}]
+_WHOLE = {"outside": _BYTES, "open": ({"round": int, "bytes": _BYTES}, None), "traffic": {str: {}}}
 
 
 def statistics(capture: Capture) -> dict[str, Any]:
@@ -73,13 +77,13 @@ def _ratios(capture: Capture, total: Counts) -> dict[str, float | None]:
 def compare_with_run(found: dict[str, Any], run_dir: Path) -> list[str]:
     """Where a capture and a run's ledger differ; nothing if they agree to the byte."""
     try:
-        lines = (run_dir / "rounds.jsonl").read_text().splitlines()
-        records = {str(record["round"]): record["bytes"] for record in map(json.loads, lines)}
-        whole = json.loads((run_dir / "traffic.json").read_text())
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{run_dir} has no complete ledger (rounds.jsonl, traffic.json): {error}") from error
+        records, whole = read_lines(run_dir / "rounds.jsonl"), read(run_dir / "traffic.json")
+    except StateError as error:
+        raise DataError(f"{run_dir} has no complete ledger: {error}") from error
+    if not has_form(records, _ROUNDS) or not has_form(whole, _WHOLE):
+        raise DataError(f"{run_dir} has no complete ledger: rounds.jsonl or traffic.json has another form")
     differences = []
-    ledger = {"0": whole["outside"], **records}
+    ledger = {"0": whole["outside"], **{str(record["round"]): record["bytes"] for record in records}}
     if whole.get("open"):
         ledger[str(whole["open"]["round"])] = whole["open"]["bytes"]
     for r in sorted({*ledger, *found["rounds"]}, key=int):

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from common.codecs import DERIVED, TopK
 from common.coding import Coding
 from common.errors import DataError, WireError
 from common.manifest import read_manifest
-from common.tensors import Flat
+from common.tensors import Flat, Purpose
 from common.wire import read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture, Message
@@ -151,6 +152,7 @@ def _chunks(capture: Capture, transfer: Transfer) -> Iterator[tuple[int, int, Fl
 
 def values(capture: Capture, transfer: Transfer, found: list[Transfer]) -> Flat:
     """The decoded tensors. `found` are all transfers: a difference needs the broadcast of its round."""
+    _require_backed(transfer)
     x = _broadcast(capture, found, transfer) if any(w.difference for w in transfer.coding.ways) else None
     try:
         return transfer.coding.receive(assemble(capture, transfer), x)
@@ -158,12 +160,31 @@ def values(capture: Capture, transfer: Transfer, found: list[Transfer]) -> Flat:
         raise DataError(f"{transfer.name}: {error}") from error
 
 
+def _require_backed(transfer: Transfer) -> None:
+    """Raises for a tensor that would take memory without bytes for it, or for one like it, in the capture."""
+    coding = transfer.coding
+    models = {(s.name, s.dtype, s.shape) for s in coding.layout.specs if s.purpose is Purpose.MODEL}
+    for spec, way in zip(coding.layout.specs, coding.ways, strict=True):
+        computed = spec.purpose is Purpose.CONTROL and (spec.name, spec.dtype, spec.shape) in models
+        backed = way.codec != DERIVED or computed
+        if way.difference or isinstance(way.codec, TopK):
+            backed = transfer.up and way.difference  # Then x is as large, and has come.
+        if not backed:
+            raise DataError(f"{transfer.name}: {spec.name} cannot be known as {way.codec.name}")
+
+
 def _broadcast(capture: Capture, found: list[Transfer], update: Transfer) -> Flat:
     """x of an update's round as clients saw it, from any of them."""
     for transfer in found:
-        if transfer.round == update.round and not transfer.up:
+        if transfer.round == update.round and not transfer.up and _begins_with(transfer, update):
             try:
                 return values(capture, transfer, found)
             except DataError:
                 continue
     raise DataError(f"{update.name}: is a difference to an x that is not whole in the capture")
+
+
+def _begins_with(broadcast: Transfer, update: Transfer) -> bool:
+    """Whether an update is laid out as the beginning of a broadcast is."""
+    specs = update.coding.layout.specs
+    return broadcast.coding.layout.specs[: len(specs)] == specs

@@ -156,7 +156,7 @@ def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Pa
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *FLAGS)
     assert other.exit_code("server") == 1
-    assert "config.json of the run is damaged: KeyError('index')" in other.log("server").splitlines()[-1]
+    assert "config.json of the run is damaged" in other.log("server").splitlines()[-1]
     assert "Traceback" not in other.log("server")
 
 
