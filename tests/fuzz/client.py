@@ -1,0 +1,142 @@
+"""Targets: what a client reads from a server that may say anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.codecs import Codecs
+from common.coding import downward
+from common.errors import FedError, UnavailableError
+from common.manifest import manifest
+from common.wire import chunk_frames, parsed
+from fedclient.connection import Connection, Seat
+from fedclient.download import Download
+from fedclient.train import Update
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.inquiry import described
+from tests.fuzz import known, mutators
+from tests.fuzz.frames import packed, unpacked
+from tests.fuzz.target import Target
+
+
+@dataclass
+class _Server:
+    """A transport that hands out prepared answers."""
+
+    answers: list[bytes]
+    breaks: bool = False
+    """Whether a stream ends with a lost connection."""
+    chunk_bytes = 40
+
+    def join(self, request: bytes) -> bytes:
+        """Whatever is there."""
+        return self.answers[0]
+
+    def pull(self, request: bytes) -> Iterator[bytes]:
+        """Whatever is there."""
+        yield from self.answers
+        if self.breaks:
+            raise UnavailableError("the connection is lost")
+
+    def push(self, frames: Iterator[bytes]) -> bytes:
+        """Reads everything, then whatever is there."""
+        list(frames)
+        return self.answers[0]
+
+    def progress(self, request: bytes) -> bytes:
+        """Whatever is there."""
+        return self.answers[0]
+
+    def close(self) -> None:
+        """Nothing to hang up."""
+
+
+def pull(data: bytes) -> None:
+    """Rounds of the known model, one after the other; an empty frame ends a stream, which may then go on."""
+    download = Download()
+    streams: list[list[bytes]] = [[]]
+    for frame in unpacked(data):
+        if frame:
+            streams[-1].append(frame)
+        else:
+            streams.append([])
+    for after, frames in enumerate(streams):
+        connection = Connection(_Server(frames, breaks=after + 1 < len(streams)), known.CLIENT)
+        try:
+            connection.pull(known.RUN_ID, after, [], known.MODEL, download)
+        except UnavailableError:
+            continue
+
+
+def pull_seeds() -> list[bytes]:
+    """Broadcasts, with a variate, one that goes on, and the other answers."""
+    found = [packed(known.broadcast(config)) for config in known.CONFIGS]
+    config = known.CONFIGS[0]
+    whole = known.round_header(downward(known.LAYOUT, Codecs()), config)
+    whole.tensors.extend(manifest(downward(known.VARIATES, Codecs())))
+    variates = chunk_frames(known.VARIATES, known.VARIATES.allocate(), first_index=len(known.LAYOUT.specs))
+    header = pb.RoundFrame(header=whole).SerializeToString()
+    found.append(packed([header, *known.sent(known.PLAIN_CODING), *(frame.data for frame in variates)]))
+    first, *frames = known.broadcast(config)
+    resumed = pb.RoundFrame.FromString(first)
+    resumed.header.resumed_at.offset = 40
+    found.append(packed([first, frames[0], b"", resumed.SerializeToString(), *frames[1:]]))
+    found.append(packed([pb.RoundFrame(finished=pb.Finished(round=3)).SerializeToString()]))
+    found.append(packed([pb.RoundFrame(resend=pb.Resend(round=3)).SerializeToString()]))
+    return found
+
+
+def reply(data: bytes) -> None:
+    """Answers to the other calls; the first byte chooses which."""
+    connection = Connection(_Server([data[1:]]), known.CLIENT)
+    match data[0] % 4 if data else 0:
+        case 0:
+            connection.join(None)
+        case 1:
+            connection.decline(_SEAT, 1, "no reason")
+        case 2:
+            _go_on(connection)
+        case _:
+            described(parsed(pb.StatusReply, data[1:]))
+
+
+def _go_on(connection: Connection) -> None:
+    """Asks how much of an update is there, and goes on from there."""
+    coding = known.intake(known.CONFIGS[0]).coding
+    update = Update(1, coding.wire.allocate(), np.zeros(0, np.uint8), 1, 0.1, 0.5)
+    start = connection.progress(_SEAT, update)
+    try:
+        connection.push(_SEAT, update, coding, 3, start)
+    except FedError:
+        return
+
+
+_JOINED = pb.JoinReply(
+    run_id=known.RUN_ID,
+    index=1,
+    num_clients=2,
+    model=pb.ModelSpec(name="m:f", num_classes=2, image_shape=[4], dtype="float32", mean=[0.5], std=[1]),
+    shard=pb.Shard(dataset="digits", indices=[1, 2]),
+)
+_SEAT: Seat = Connection(_Server([_JOINED.SerializeToString()]), known.CLIENT).join(None)
+
+
+def reply_seeds() -> list[bytes]:
+    """One of each."""
+    rejected = pb.PushUpdateReply(
+        outcome=pb.PushUpdateReply.REJECTED, fault=pb.PushUpdateReply.MALFORMED, tensor="w", message="no"
+    )
+    progress = pb.UpdateProgressReply()
+    progress.received.tensor = 1
+    status = pb.StatusReply(phase=pb.StatusReply.TRAINING, clients=[pb.ClientStatus(name="a")])
+    replies = (_JOINED, rejected, progress, status)
+    return [bytes([k]) + message.SerializeToString() for k, message in enumerate(replies)]
+
+
+TARGETS = {
+    "pull": Target(pull, pull_seeds, mutators.messages),
+    "reply": Target(reply, reply_seeds, mutators.tagged_message),
+}

@@ -1,0 +1,204 @@
+"""Targets: checkpoints, variates, partitions, run directories, settings, data sets and pictures on disk."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from PIL import Image
+
+from common import imagefolder, published, tensorfile
+from common.algorithms import ALGORITHMS
+from common.cli import settings_file
+from common.config import RunConfig
+from common.dialogue import DIRECTIONS, PURPOSES
+from common.errors import FedError
+from common.partition import read_partition
+from common.tensors import Purpose
+from fedclient.state import VariateFiles
+from fedlab.rundir import read_run
+from fedserver.checkpoint import Checkpoint, Checkpoints
+from fedserver.ledger import Ledger
+from fedserver.record import RunDir
+from fedserver.seating import seated
+from fedwire.stats import compare_with_run
+from tests.fuzz import known, mutators
+from tests.fuzz.mutators import script, scripted
+from tests.fuzz.target import Target
+
+_RUN = Path(__file__).parent.parent / "data" / "run"
+_RUN_FILES = ("config.json", "rounds.jsonl", "conformal.json", "traffic.json")
+_KEPT = ("config.json", "rounds.jsonl", "traffic.json")
+_BYTES = {direction: dict.fromkeys(PURPOSES, 1) for direction in DIRECTIONS}
+_DATA_FILES = ("images.npy", "labels.npy", "classes.json")
+
+
+def _folder(name: str) -> Path:
+    path = known.folder() / name
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def checkpoint(data: bytes) -> None:
+    """The only checkpoint of a run that goes on, with the ledger it names."""
+    folder = _folder("checkpoints")
+    checkpoints = Checkpoints(folder, known.LAYOUT)
+    (folder / "round-000001.safetensors").write_bytes(data)
+    ledger = Ledger(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
+    found = checkpoints.newest(lambda c: ledger.restore(c.counted, c.norms), lambda line: None)
+    assert found is not None
+    assert found.round == 1
+    assert f"{found.closing['train_loss']:.4f} {found.closing['seconds']['round']:.1f}"
+
+
+def checkpoint_seeds() -> list[bytes]:
+    """With h and without."""
+    folder = _folder("written")
+    found = []
+    for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
+        closing = {"updates": 2, "train_loss": 0.5, "bytes": _BYTES}
+        closing["seconds"] = {"round": 1.0, "train": 0.5}
+        Checkpoints(folder, known.LAYOUT).write(
+            Checkpoint(1, known.values(), h, counted={}, norms={0: 0.5}, shared=True, closing=closing)
+        )
+        found.append((folder / "round-000001.safetensors").read_bytes())
+    return found
+
+
+def variate(data: bytes) -> None:
+    """A client's variate of the known layout, and the note of the file."""
+    folder = _folder("variates")
+    path = folder / "variate-000001.safetensors"
+    path.write_bytes(data)
+    files = VariateFiles(folder)
+    assert files.held_rounds() == [1]
+    tensorfile.read_note(path)
+    assert len(files.read(1, known.VARIATES)) == known.VARIATES.num_bytes
+
+
+def variate_seeds() -> list[bytes]:
+    """A right one, and one of another layout."""
+    path = known.folder() / "seed.safetensors"
+    flat = known.VARIATES.allocate()
+    tensorfile.write(path, known.VARIATES, flat, Purpose.CLIENT_CONTROL, note={"a": "b"})
+    right = path.read_bytes()
+    tensorfile.write(path, known.LAYOUT, known.values(), Purpose.MODEL, Purpose.BUFFER)
+    return [right, path.read_bytes()]
+
+
+def partition(data: bytes) -> None:
+    """Shards for two clients and ten examples."""
+    shards = read_partition(known.file_with(data), 2, 10)
+    assert all(shard.min() >= 0 and shard.max() < 10 for shard in shards)
+
+
+def partition_seeds() -> list[bytes]:
+    """Shards."""
+    return [b'{"clients": [[0, 1, 2], [9, 3]]}', b'{"clients": [[0], []]}']
+
+
+def run_dir(data: bytes) -> None:
+    """A run directory, for the server that goes on with it and for those who read it."""
+    folder = _folder("run-dir")
+    for name, content in zip(_RUN_FILES, [*script(data), b"", b"", b"", b""], strict=False):
+        (folder / name).write_bytes(content)
+    compared: dict[str, Any] = {"rounds": {}, "traffic": {}}
+    for read in (_go_on, _read, lambda path: compare_with_run(compared, path)):
+        with suppress(FedError):
+            read(folder)
+
+
+def _go_on(folder: Path) -> None:
+    with RunDir(folder, resume=True) as found:
+        if found.previous is not None:
+            seated(found.previous, known.PREPARED)
+            found.require_same_settings(RunConfig().as_dict())
+        found.keep_rounds(1)
+
+
+def _read(folder: Path) -> None:
+    run = read_run(folder)
+    run.accuracy_over("seconds", 1e6)
+    run.rounds_to(0.5)
+    run.socket_per_client_and_round()
+    run.by_client()
+    run.by_tensor()
+    run.bytes_per_client_and_round()
+    str(run.method)
+    run.accuracy()
+
+
+def run_dir_seeds() -> list[bytes]:
+    """A real one, and its first round."""
+    config, rounds, traffic = ((_RUN / name).read_bytes() for name in _KEPT)
+    rounds = rounds.replace(b'"evaluate"', b'"train": 0.5, "evaluate"')
+    conformal = b'[{"kappa": 0.1, "coverage": 0.9, "mean_size": 1.5}]'
+    first = rounds.split(b"\n")[0] + b"\n"
+    return [scripted([config, lines, conformal, traffic]) for lines in (rounds, first)]
+
+
+def settings(data: bytes) -> None:
+    """A settings file."""
+    command = click.Command("run", params=[click.Option(["--eta-l"]), click.Option(["--codec"])])
+    settings_file(click.Context(command), command.params[0], known.file_with(data))
+
+
+def settings_seeds() -> list[bytes]:
+    """Settings, known and unknown."""
+    return [b"eta-l = 0.1\ncodec = ['int8']\n", b"[eta_l]\nx = 2026-01-01\n", b'other = "\\u00e9"\n']
+
+
+def data_set(data: bytes) -> None:
+    """A published data set as it was kept."""
+    folder = _folder("data")
+    for name, content in zip(_DATA_FILES, [*script(data), b"", b"", b""], strict=False):
+        (folder / f"cifar10-train-{name}").write_bytes(content)
+    found = published.read("cifar10", "train", folder)
+    np.bincount(found.labels, minlength=len(found.class_names))
+    assert len(found.images) == len(found.labels)
+
+
+def data_set_seeds() -> list[bytes]:
+    """Two pictures."""
+    parts = []
+    for array in (np.zeros((2, 3, 2, 2), np.uint8), np.array([0, 1])):
+        file = io.BytesIO()
+        np.save(file, array)
+        parts.append(file.getvalue())
+    return [scripted([*parts, b'["cat", "dog"]'])]
+
+
+def picture(data: bytes) -> None:
+    """A picture of a client's own."""
+    path = known.file_with(data, "picture.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of much that it can read.
+        imagefolder.readable([("cat", path)], lambda line: None)
+        imagefolder.decode([path], (3, 4, 4))
+
+
+def picture_seeds() -> list[bytes]:
+    """The same picture in some formats."""
+    found = []
+    for kind in ("PNG", "JPEG", "BMP", "GIF", "PPM", "TIFF", "WEBP"):
+        file = io.BytesIO()
+        Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(file, kind)
+        found.append(file.getvalue())
+    return found
+
+
+TARGETS = {
+    "checkpoint": Target(checkpoint, checkpoint_seeds, mutators.safetensors),
+    "variate": Target(variate, variate_seeds, mutators.safetensors),
+    "partition": Target(partition, partition_seeds, mutators.json_value),
+    "run-dir": Target(run_dir, run_dir_seeds, mutators.json_files),
+    "settings": Target(settings, settings_seeds),
+    "data-set": Target(data_set, data_set_seeds, mutators.files),
+    # Pillow's own memory is not counted here; its formats and the number of pixels bound it.
+    "picture": Target(picture, picture_seeds, spare_bytes=4 << 20),
+}

@@ -1,0 +1,202 @@
+"""Targets: chunks, messages, manifests, streams of chunks, dialogues and names."""
+
+from __future__ import annotations
+
+import google_crc32c
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from common import codecs
+from common.bytecount import Counts
+from common.dialogue import Followed, Passed
+from common.errors import FedError, WireError
+from common.manifest import manifest, read_manifest, require_same
+from common.names import class_number, natural, require_name
+from common.tensors import DTYPES
+from common.wire import Receiver, chunk_frame, parsed, read_chunk, varint
+from fedpvr.v1 import capture_pb2, federation_pb2, tensor_pb2
+from fedpvr.v1 import federation_pb2 as pb
+from tests.fuzz import known, mutators
+from tests.fuzz.mutators import script, scripted
+from tests.fuzz.target import Target
+
+MAX_BYTES = 1 << 16
+"""Of a layout that a target takes memory for, as one that a receiver knows from elsewhere."""
+RPCS = ("Join", "PullRound", "PushUpdate", "UpdateProgress", "Status", "")
+KINDS: list[type[Message]] = [
+    getattr(module, name)
+    for module in (tensor_pb2, federation_pb2, capture_pb2)
+    for name in module.DESCRIPTOR.message_types_by_name
+]
+
+
+def chunk(data: bytes) -> None:
+    """Whatever is read in place means to protobuf what it means to us."""
+    found = read_chunk(data)
+    if found is not None:
+        try:
+            message = pb.RoundFrame.FromString(data).chunk
+        except DecodeError:
+            raise AssertionError("read in place, but no protobuf") from None
+        told = (message.tensor, message.offset, message.crc32c, message.data)
+        assert told == (found.tensor, found.offset, found.crc32c, found.data.tobytes())
+
+
+def chunk_seeds() -> list[bytes]:
+    """Chunks with all fields and with few."""
+    data = np.arange(12, dtype=np.uint8)
+    return [chunk_frame(9, 300, data), chunk_frame(0, 0, data[:1]), chunk_frame(1 << 20, 1 << 40, data)]
+
+
+def message(data: bytes) -> None:
+    """Any message of the contract; the first byte chooses which."""
+    kind = KINDS[data[0] % len(KINDS)] if data else KINDS[0]
+    again = parsed(kind, data[1:]).SerializeToString()
+    assert parsed(kind, again).SerializeToString() == again
+
+
+def message_seeds() -> list[bytes]:
+    """A few messages, as themselves and as others."""
+    frames = [known.broadcast(known.CONFIGS[1])[0], known.update(known.CONFIGS[2])[0]]
+    return [bytes([k]) + frame for k in range(len(KINDS)) for frame in frames]
+
+
+def announced(data: bytes) -> None:
+    """A manifest, also as that of the known run; what is accepted can be announced again."""
+    coding = read_manifest(parsed(pb.RoundHeader, data).tensors)
+    assert read_manifest(manifest(coding)).matches(coding)
+    for spec in coding.layout.specs:
+        if not spec.num_elements:
+            np.zeros(0).reshape(spec.shape)
+    require_same(coding, known.CODINGS[len(data) % len(known.CODINGS)])
+
+
+def announced_seeds() -> list[bytes]:
+    """Manifests of all codings."""
+    return [known.round_header(coding, known.CONFIGS[0]).SerializeToString() for coding in known.CODINGS]
+
+
+def with_checksum(frame: bytes) -> bytes:
+    """The same frame with the checksum that its data have."""
+    try:
+        found = pb.RoundFrame.FromString(frame)
+    except DecodeError:
+        return frame
+    if found.WhichOneof("frame") == "chunk":
+        found.chunk.crc32c = google_crc32c.value(found.chunk.data)
+        return found.SerializeToString()
+    return frame
+
+
+def unpacked(data: bytes) -> list[bytes]:
+    """Frames out of a script; the first byte of each says whether its checksum is put right."""
+    return [with_checksum(part[1:]) if part[:1] < b"\x80" else part[1:] for part in script(data)]
+
+
+def packed(frames: list[bytes]) -> bytes:
+    """A script of frames with right checksums."""
+    return scripted([b"\x00" + frame for frame in frames])
+
+
+def stream(data: bytes) -> None:
+    """A manifest and its chunks, through to the numbers."""
+    first, *frames = unpacked(data) or [b""]
+    coding = read_manifest(parsed(pb.RoundFrame, first).header.tensors)
+    if max(coding.layout.num_bytes, coding.wire.num_bytes) > MAX_BYTES:
+        return
+    raw = coding.wire.allocate()
+    receiver = Receiver(coding.wire, raw)
+    for frame in frames:
+        found = read_chunk(frame)
+        if found is not None:
+            receiver.add(found)
+    receiver.finish()
+    x = np.frombuffer(first.ljust(coding.layout.num_bytes, b"\x7f"), np.uint8)[: coding.layout.num_bytes]
+    coding.receive(raw, x)
+    coding.check(raw, x)
+
+
+def stream_seeds() -> list[bytes]:
+    """Broadcasts, and updates under a broadcast's header."""
+    found = [packed(known.broadcast(config)) for config in known.CONFIGS]
+    for coding in known.CODINGS:
+        header = pb.RoundFrame(header=known.round_header(coding, known.CONFIGS[0])).SerializeToString()
+        found.append(packed([header, *known.sent(coding)]))
+    return found
+
+
+def decoded(data: bytes) -> None:
+    """One codec on its own: number, dtype, elements, block and kept, then the bytes."""
+    wire, dtype, elements, block, kept = (*data[:5], 0, 0, 0, 0, 0)[:5]
+    name = list(DTYPES)[dtype % len(DTYPES)]
+    codec = codecs.announced(wire, name, elements, block, kept)
+    storage = DTYPES[name].storage
+    size = codec.num_bytes(elements, storage.itemsize)
+    raw = np.frombuffer(data[5 : 5 + size].ljust(size, b"\xff"), np.uint8)
+    out = np.zeros(elements, storage)
+    with np.errstate(all="ignore"):  # As whoever decodes a whole layout does.
+        codec.decode(raw, out)
+
+
+def decoded_seeds() -> list[bytes]:
+    """Every codec."""
+    return [bytes([wire, dtype, 4, 3, 2]) + bytes(range(32)) for wire in range(1, 7) for dtype in (0, 1, 4)]
+
+
+def dialogue(data: bytes) -> None:
+    """The messages of a call as the byte ledger sees them; nothing at all may be raised."""
+    parts = script(data)
+    counts = Counts()
+    rpc = RPCS[(parts[0][0] & 0x7F) % len(RPCS)] if parts and parts[0] else ""
+
+    def count(passed: Passed) -> None:
+        counts.add(passed.client, rpc, passed.up, passed.entry, len(passed.data))
+
+    followed = Followed(rpc, count)
+    try:
+        for part in parts:
+            followed.note(bool(part[:1] >= b"\x80"), part[1:], 1)
+        followed.close()
+        counts.by_purpose(), counts.detailed(), counts.by_client()
+    except FedError as error:
+        raise AssertionError("the ledger refuses nothing") from error
+
+
+def dialogue_seeds() -> list[bytes]:
+    """One call of each kind."""
+    asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT, after_round=1)
+    down = [b"\x81" + asked.SerializeToString(), *(b"\x01" + f for f in known.broadcast(known.CONFIGS[0]))]
+    up = [b"\x82" + frame for frame in known.update(known.CONFIGS[0])]
+    up.append(b"\x02" + pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED).SerializeToString())
+    join = b"\x80" + pb.JoinRequest(protocol_version=1, client=known.CLIENT).SerializeToString()
+    progress = b"\x83" + pb.UpdateProgressRequest(run_id="1", client="a", round=1).SerializeToString()
+    return [scripted(down), scripted(up), scripted([join, b"\x00"]), scripted([progress, b"\x03"])]
+
+
+def name(data: bytes) -> None:
+    """A client's name or a class's, as a protobuf string brings it."""
+    try:
+        text = parsed(pb.JoinRequest, b"\x12" + varint(len(data)) + data).client
+    except WireError:
+        return
+    natural(text)
+    class_number(text, ("cat", "dog", "7"))
+    require_name(text)
+    assert text.isascii()
+    assert not {*"/\\"} & {*text}
+
+
+def name_seeds() -> list[bytes]:
+    """Names."""
+    return [b"client-10", b"a.b_c-1", b"cat", b"1", "\u0661\u00b2".encode(), b"9" * 200]
+
+
+TARGETS = {
+    "chunk": Target(chunk, chunk_seeds, mutators.message),
+    "message": Target(message, message_seeds, mutators.tagged_message),
+    "manifest": Target(announced, announced_seeds, mutators.message),
+    "stream": Target(stream, stream_seeds, mutators.messages),
+    "codec": Target(decoded, decoded_seeds),
+    "dialogue": Target(dialogue, dialogue_seeds, mutators.messages),
+    "name": Target(name, name_seeds),
+}

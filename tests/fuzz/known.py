@@ -1,0 +1,145 @@
+"""A small run that the targets know: its tensors, its messages, and a folder in memory for its files."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from common.algorithms import ALGORITHMS
+from common.codecs import Codecs
+from common.coding import Coding, downward
+from common.config import RunConfig
+from common.intake import Intake
+from common.manifest import manifest
+from common.tensors import Flat, Layout, Purpose, TensorSpec, fingerprint
+from common.wire import chunk_frames
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.workbench import Prepared
+
+RUN_ID = "0a1b2c"
+CLIENT = "client-1"
+MODEL = Layout(
+    [
+        TensorSpec("body.weight", "float32", (3, 4)),
+        TensorSpec("head.weight", "float64", (2, 3)),
+        TensorSpec("body.seen", "int64", (), Purpose.BUFFER),
+    ]
+)
+LAYOUT = Layout([*MODEL.specs, TensorSpec("head.weight", "float64", (2, 3), Purpose.CONTROL)])
+VARIATES = ALGORITHMS["fedpvr"].variates(LAYOUT)
+CONFIGS = [
+    RunConfig(num_clients=2, rounds=3, local_steps=2),
+    RunConfig(num_clients=2, rounds=3, local_steps=2, codec=("int8,down=bf16,control=fp16",)),
+    RunConfig(num_clients=2, rounds=3, local_steps=2, codec=("topk:0.3",), variates="derived"),
+]
+
+
+def values() -> Flat:
+    """x and c."""
+    flat = LAYOUT.allocate()
+    for k, spec in enumerate(LAYOUT.specs):
+        LAYOUT.array(flat, k).reshape(-1)[:] = np.arange(spec.num_elements) / 4 - 1
+    return flat
+
+
+PREPARED = Prepared(
+    model={"name": "m:f", "num_classes": 2, "image_shape": (4,), "dtype": "float32", "width": 1.0},
+    specs=MODEL.specs,
+    classifier=("head.weight",),
+    class_names=("cat", "dog"),
+    mean=(0.5,),
+    std=(0.25,),
+    shards=[[0, 2], [1, 3, 4]],
+    histograms=[[1, 1], [2, 1]],
+    augment=False,
+    x0=values()[: MODEL.num_bytes],
+)
+
+
+@functools.cache
+def folder() -> Path:
+    """Where targets put their files: in memory where there is such a place."""
+    shared = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="fuzz-", dir=shared if shared.is_dir() else None))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def file_with(data: bytes, name: str = "input") -> Path:
+    """A file of these bytes."""
+    path = folder() / name
+    path.write_bytes(data)
+    return path
+
+
+def intake(config: RunConfig) -> Intake:
+    """How updates of a run travel."""
+    codecs = config.codecs
+    return Intake(
+        LAYOUT, ALGORITHMS["fedpvr"], codecs.up, codecs.control, derived=config.variates == "derived"
+    )
+
+
+def sent(coding: Coding) -> Iterator[bytes]:
+    """The chunks that carry the values, or as many of them as the coding has."""
+    flat = values()[: coding.layout.num_bytes]
+    raw = coding.send(flat, np.random.default_rng(0), values()[: coding.layout.num_bytes], None)
+    for frame in chunk_frames(coding.wire, raw, chunk_bytes=40):
+        yield frame.data
+
+
+def round_header(coding: Coding, config: RunConfig) -> pb.RoundHeader:
+    """What opens a broadcast."""
+    return pb.RoundHeader(
+        round=1,
+        rounds=3,
+        local_steps=2,
+        batch_size=4,
+        eta_l=0.1,
+        algorithm="fedpvr",
+        tensors=manifest(coding),
+        update_codec=config.codecs.up,
+        control_codec=config.codecs.control,
+        derived=config.variates == "derived",
+        num_clients=2,
+        eta_g=1.0,
+        weighting="uniform",
+    )
+
+
+def broadcast(config: RunConfig) -> list[bytes]:
+    """The frames of a broadcast."""
+    coding = downward(LAYOUT, config.codecs)
+    return [pb.RoundFrame(header=round_header(coding, config)).SerializeToString(), *sent(coding)]
+
+
+def update_header(config: RunConfig) -> pb.UpdateHeader:
+    """What opens an update."""
+    return pb.UpdateHeader(
+        run_id=RUN_ID,
+        client=CLIENT,
+        round=1,
+        update_id="1-0a1b2c3d",
+        steps=2,
+        examples=3,
+        loss=0.5,
+        fingerprint=fingerprint(MODEL.specs),
+        tensors=manifest(intake(config).coding),
+        train_seconds=0.1,
+    )
+
+
+def update(config: RunConfig) -> list[bytes]:
+    """The frames of an update."""
+    header = pb.UpdateFrame(header=update_header(config)).SerializeToString()
+    return [header, *sent(intake(config).coding)]
+
+
+PLAIN_CODING = Coding(LAYOUT)
+CODINGS = [downward(LAYOUT, Codecs()), *(intake(config).coding for config in CONFIGS)]

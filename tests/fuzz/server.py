@@ -1,0 +1,210 @@
+"""Targets: the calls of a server, from clients that may say anything."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from common.aggregate import Aggregate
+from common.algorithms import ALGORITHMS
+from common.coding import downward
+from common.config import RunConfig
+from common.errors import FedError, WireError
+from common.wire import chunk_frames, parsed
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.federation import Federation
+from fedserver.ledger import Ledger
+from fedserver.members import Member
+from fedserver.service import Service
+from fedserver.spool import Spool
+from tests.fuzz import known, mutators
+from tests.fuzz.frames import with_checksum
+from tests.fuzz.mutators import script, scripted
+from tests.fuzz.target import Target
+
+JOIN, PULL, PUSH, PROGRESS, STATUS = range(5)
+_PEER = "ipv4:127.0.0.1:1"
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """Does the work when it is handed in, so that what happens follows from the input alone."""
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """Works."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*args, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+_LOOP = asyncio.new_event_loop()
+_LOOP.set_default_executor(_AtOnce())
+
+
+async def _open(config: RunConfig) -> Federation:
+    """A run whose two clients are seated, with round 1 open."""
+    folder = known.folder() / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    federation = Federation(config, known.RUN_ID, lambda line: None)
+    down, intake = downward(known.LAYOUT, config.codecs), known.intake(config)
+    ledger = Ledger(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
+    federation.members.restore(
+        [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)]
+    )
+    federation.set_up(known.PREPARED, down, intake, ledger, Spool(folder / "spool", intake.coding))
+    seen = known.values()
+    raw = down.send(seen, np.random.default_rng(0), None, None)
+    await federation.open(1, seen, list(chunk_frames(down.wire, raw)), derivable=False)
+    return federation
+
+
+def calls(data: bytes) -> None:
+    """Calls one after the other: a byte for the settings, then for each call its number and its messages."""
+    config = known.CONFIGS[data[0] % len(known.CONFIGS)] if data else known.CONFIGS[0]
+    _LOOP.run_until_complete(_answer_all(config, [part for part in script(data[1:]) if part][:20]))
+
+
+async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
+    federation = await _open(config)
+    service = Service(federation)
+    for part in parts:
+        with suppress(FedError):
+            await _answer(federation, service, part[0] % 5, part[1:])
+    for i in sorted(k for k, answer in _answers(federation).items() if answer.done()):
+        _fold(federation, i)
+
+
+async def _answer(federation: Federation, service: Service, call: int, data: bytes) -> None:
+    if call == JOIN:
+        await service.join(data, _PEER)
+    elif call == PULL:
+        await _end_if_waiting(federation, data)
+        assert [frame async for frame in service.pull_round(data, _PEER)]
+    elif call == PUSH:
+        frames = [with_checksum(frame) for frame in script(data)]
+        parsed(pb.PushUpdateReply, await service.push_update(_stream(frames), _PEER))
+    elif call == PROGRESS:
+        parsed(pb.UpdateProgressReply, await service.update_progress(data, _PEER))
+    else:
+        parsed(pb.StatusReply, await service.status(data, _PEER))
+
+
+async def _stream(frames: list[bytes]) -> AsyncIterator[bytes]:
+    for frame in frames:
+        yield frame
+
+
+async def _end_if_waiting(federation: Federation, data: bytes) -> None:
+    """A client that has answered waits for the next round; here the run ends instead."""
+    with suppress(WireError):
+        name = parsed(pb.PullRoundRequest, data).client
+        member = federation.members.by_name.get(name)
+        if (
+            member is not None
+            and federation.round is not None
+            and not federation.round.waits_for(member.index)
+        ):
+            await federation.end("over")
+
+
+def _answers(federation: Federation) -> dict[int, asyncio.Future[Any]]:
+    assert federation.round is not None
+    return dict(federation.round.answers)
+
+
+def _fold(federation: Federation, i: int) -> None:
+    """What the server does with an update that it took."""
+    current, answer = federation.round, _answers(federation)[i].result()
+    assert current is not None
+    if answer.declined:
+        return
+    raw = federation.spool.read(1, i)
+    step_sum = answer.steps * federation.eta_l(1)
+    values = federation.intake.values(raw, current.seen, None, step_sum)
+    federation.intake.follows(values, current.seen, None, step_sum)
+    aggregate = Aggregate(federation.layout, current.seen)
+    aggregate.add(values, None, float(answer.examples))
+    federation.ledger.stage(i, 1, current.seen, values)
+    aggregate.result(current.seen, 1.0, 2)
+    aggregate.drift_diversity()
+
+
+def call_seeds() -> list[bytes]:
+    """Conversations under all settings: whole, declined, cut and gone on with."""
+    asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT, held_rounds=[1])
+    asked.resume.round, asked.resume.position.tensor = 1, 1
+    join = pb.JoinRequest(protocol_version=1, client=known.CLIENT, own_data=pb.OwnData(examples=3))
+    progress = pb.UpdateProgressRequest(
+        run_id=known.RUN_ID, client=known.CLIENT, round=1, update_id="1-0a1b2c3d"
+    )
+    declined = pb.UpdateHeader(run_id=known.RUN_ID, client=known.CLIENT, round=1, declined="no", leaving=True)
+    small = [
+        bytes([JOIN]) + join.SerializeToString(),
+        bytes([PULL]) + asked.SerializeToString(),
+        bytes([PROGRESS]) + progress.SerializeToString(),
+        bytes([STATUS]),
+    ]
+    found = []
+    for k, config in enumerate(known.CONFIGS):
+        first, *rest = known.update(config)
+        going_on = pb.UpdateFrame.FromString(first)
+        going_on.header.resume_from.offset = 40
+        whole = bytes([PUSH]) + scripted([first, *rest])
+        cut = bytes([PUSH]) + scripted([first, *rest[:1]])
+        on = bytes([PUSH]) + scripted([going_on.SerializeToString(), *rest[1:]])
+        leaving = bytes([PUSH]) + scripted([pb.UpdateFrame(header=declined).SerializeToString()])
+        for script_of_calls in (small, [whole, whole], [cut, small[2], on], [leaving, small[1]]):
+            found.append(bytes([k]) + scripted(script_of_calls))
+    return found
+
+
+def seat(data: bytes) -> None:
+    """The first client of a run of one, before anybody has a seat."""
+    _LOOP.run_until_complete(_seat(data))
+
+
+async def _seat(data: bytes) -> None:
+    federation = Federation(_ONE, known.RUN_ID, lambda line: None)
+    federation.set_up(known.PREPARED, *_UNUSED)
+    parsed(pb.JoinReply, await Service(federation).join(data, _PEER))
+
+
+def seat_seeds() -> list[bytes]:
+    """With data and without."""
+    own = pb.OwnData(examples=3, class_names=["cat", "1"])
+    return [
+        pb.JoinRequest(protocol_version=1, client="a", own_data=own).SerializeToString(),
+        pb.JoinRequest(protocol_version=1, client="a").SerializeToString(),
+    ]
+
+
+_ONE = RunConfig(num_clients=1, local_steps=1)
+_UNUSED: Any = (known.PLAIN_CODING, known.intake(_ONE), None, None)
+
+_push = mutators.pieces(script, scripted, lambda: mutators.message)
+_one_call = mutators.pieces(lambda data: [data[:1], data[1:]], b"".join, lambda: _push_or_message)
+_all_calls = mutators.pieces(script, scripted, lambda: _one_call)
+
+
+def _push_or_message(data: bytes, random: Random, plain: mutators.Plain) -> bytes:
+    """A call has one message or, in a push, several."""
+    inner = mutators.message if random.random() < 0.4 else _push
+    return inner(data, random, plain)
+
+
+TARGETS = {
+    "calls": Target(
+        calls, call_seeds, mutators.pieces(lambda data: [data[:1], data[1:]], b"".join, lambda: _all_calls)
+    ),
+    "seat": Target(seat, seat_seeds, mutators.message),
+}
