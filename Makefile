@@ -1,8 +1,12 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up .venv first if need be.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+RUNS ?= 100000
+SEED ?= 1
+TARGETS ?=
 
-.PHONY: help demo test test-slow test-chaos lint format proto bench bench-link clean venv
+.PHONY: help demo test test-slow test-chaos lint format proto bench bench-link fuzz audit clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,14 +47,23 @@ bench: venv  ## Measure the wire, the codecs, captures and the fold.
 bench-link: venv  ## Measure rounds on slow links made with tc (needs root).
 	$(BIN)/python benchmarks/bench_link.py
 
+# Neither tool is among the pins: one has wheels for few machines, the other brings much with it.
+fuzz: venv  ## Look for inputs that break a decoder: RUNS executions of each of TARGETS.
+	@$(BIN)/python -c 'import atheris' 2> /dev/null || $(PIP_INSTALL) atheris==3.0.0
+	$(BIN)/python -m tests.fuzz.run $(TARGETS) --runs $(RUNS) --seed $(SEED)
+
+audit: venv  ## Look for secrets in the tree and for known vulnerabilities of dependencies.
+	@test -x $(BIN)/pip-audit || $(PIP_INSTALL) pip-audit==2.10.1 || echo "pip-audit cannot be installed"
+	@$(BIN)/python -m tests.audit
+
 # The environment is rebuilt only when the pins change; the copy inside it says which pins it has.
 venv:
 	@cmp -s requirements.txt .venv/requirements.txt || { set -e; \
 		echo "setting up .venv (once, a minute or two) ..."; \
 		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say: make PYTHON=python3.11")'; \
 		rm -rf .venv; $(PYTHON) -m venv .venv; \
-		$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt; \
-		$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+		$(PIP_INSTALL) -r requirements.txt; \
+		$(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
 		cp requirements.txt .venv/requirements.txt; }
 
 clean:  ## Remove the environment and everything generated but not committed.

@@ -39,7 +39,7 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}

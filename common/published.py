@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def read(name: str, split: str, data_dir: Path) -> Split:
         whole = np.array(labels, np.int64)
         if len(whole) and not 0 <= whole.min() <= whole.max() < len(class_names):
             raise ValueError(f"expected labels below {len(class_names)}")
-    except (OSError, ValueError, EOFError, TokenError, StateError) as error:
+    except (OSError, ValueError, StateError) as error:
         again = f"remove {name}-{split}-* in {data_dir} to make it again"
         raise DataError(f"{files[0]} is damaged, or what belongs to it is ({error}); {again}") from error
     return Split(images, whole, tuple(class_names))
@@ -80,7 +79,10 @@ def read(name: str, split: str, data_dir: Path) -> Split:
 def _mapped(file: Path) -> npt.NDArray[Any]:
     with file.open("rb") as stream:
         ours = stream.read(len(_MAGIC)) == _MAGIC
-    array: npt.NDArray[Any] | None = np.load(file, mmap_mode="r", allow_pickle=False) if ours else None
+    try:
+        array: npt.NDArray[Any] | None = np.load(file, mmap_mode="r", allow_pickle=False) if ours else None
+    except Exception as error:  # numpy evaluates a literal in there, which can fail in any way.
+        raise ValueError(f"{file}: {error!r}") from error
     if array is None or array.dtype.kind not in "iu":
         raise ValueError(f"{file} holds no array of whole numbers")
     return array

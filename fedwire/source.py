@@ -48,12 +48,12 @@ class Capture:
         """`run` is the id of the run, or its beginning; None takes the last one in the file."""
         self.path = path
         self.messages: list[Message] = []
-        calls: dict[tuple[int, int], int] = {}
+        calls: dict[tuple[int, int, str], int] = {}
         dialogues: dict[int, Dialogue] = {}
         runs: dict[int, str] = {}
         """Run ids by call; calls of no run, such as Status, have none."""
         for record in read_records(path, problem):
-            call = calls.setdefault(record.call, len(calls))
+            call = calls.setdefault((*record.call, record.rpc), len(calls))
             dialogue = dialogues.setdefault(call, Dialogue(record.rpc))
             entry = dialogue.note(record.up, record.data)
             if dialogue.run_id:

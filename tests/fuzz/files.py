@@ -24,6 +24,7 @@ from fedclient.state import VariateFiles
 from fedlab.rundir import read_run
 from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.ledger import Ledger
+from fedserver.members import Members
 from fedserver.record import RunDir
 from fedserver.seating import seated
 from fedwire.stats import compare_with_run
@@ -116,7 +117,7 @@ def run_dir(data: bytes) -> None:
 def _go_on(folder: Path) -> None:
     with RunDir(folder, resume=True) as found:
         if found.previous is not None:
-            seated(found.previous, known.PREPARED)
+            Members(2).restore(seated(found.previous, known.PREPARED))
             found.require_same_settings(RunConfig().as_dict())
         found.keep_rounds(1)
 

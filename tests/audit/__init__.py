@@ -1,0 +1,1 @@
+"""What `make audit` looks for: secrets in the tree, and dependencies with known vulnerabilities."""
