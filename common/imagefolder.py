@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,12 +33,17 @@ def list_pictures(folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
+def _opened(path: Path) -> Image.Image:
+    """Read whole: out of a file, Pillow would take memory for whatever size a part of it announces."""
+    return Image.open(io.BytesIO(path.read_bytes()), formats=FORMATS)
+
+
 def readable(pictures: list[tuple[str, Path]], say: Callable[[str], None]) -> list[tuple[str, Path]]:
     """The pictures that can be decoded; says in one line which cannot."""
     good, bad = [], []
     for name, path in pictures:
         try:
-            with Image.open(path, formats=FORMATS) as picture:
+            with _opened(path) as picture:
                 picture.load()
             good.append((name, path))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
@@ -56,7 +62,7 @@ def decode(paths: list[Path], shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         raise DataError(f"pictures have 1 or 3 channels, the run wants {channels}")
     images = np.empty((len(paths), channels, height, width), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        with Image.open(path, formats=FORMATS) as picture:
+        with _opened(path) as picture:
             converted = picture.convert("L" if channels == 1 else "RGB")
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)
