@@ -9,6 +9,7 @@ import grpc
 from common.access import Access, Shown
 from common.channel import open_channel
 from common.errors import AccessError, UnavailableError
+from common.dialogue import DIRECTIONS
 from common.wire import name_of
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
@@ -32,7 +33,7 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
 
 def described(reply: pb.StatusReply) -> dict[str, Any]:
     """A server's answer as plain values."""
-    counts: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {direction: {} for direction in DIRECTIONS}
     for count in reply.bytes:
         counts.setdefault(count.direction, {})[count.purpose] = count.bytes
     last = reply.last if reply.HasField("last") else None

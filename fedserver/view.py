@@ -13,7 +13,7 @@ from fedserver.issued import Issued
 
 def show_status(status: dict[str, Any]) -> None:
     """Prints a status as three small tables."""
-    console = Console()
+    console = Console(markup=False)  # Names come from a peer.
     last = status["last"]
     accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
     console.print(
@@ -34,7 +34,7 @@ def show_status(status: dict[str, Any]) -> None:
     purposes = list(status["bytes"]["down"])
     traffic = Table("bytes", *purposes)
     for direction, counts in status["bytes"].items():
-        traffic.add_row(direction, *(f"{counts[purpose]:,}" for purpose in purposes))
+        traffic.add_row(direction, *(f"{counts.get(purpose, 0):,}" for purpose in purposes))
     console.print(traffic)
     by_client = Table("client", "direction", "payload", "encoded", "on the socket")
     for client, directions in status["traffic"].items():

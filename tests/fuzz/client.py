@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +19,7 @@ from fedclient.download import Download
 from fedclient.train import Update
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.inquiry import described
+from fedserver.view import show_status
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import packed, unpacked
 from tests.fuzz.target import Target
@@ -92,15 +95,13 @@ def pull_seeds() -> list[bytes]:
 def reply(data: bytes) -> None:
     """Answers to the other calls; the first byte chooses which."""
     connection = Connection(_Server([data[1:]]), known.CLIENT)
-    match data[0] % 4 if data else 0:
+    match data[0] % 3 if data else 0:
         case 0:
             connection.join(None)
         case 1:
             connection.decline(_SEAT, 1, "no reason")
-        case 2:
-            _go_on(connection)
         case _:
-            described(parsed(pb.StatusReply, data[1:]))
+            _go_on(connection)
 
 
 def _go_on(connection: Connection) -> None:
@@ -131,12 +132,32 @@ def reply_seeds() -> list[bytes]:
     )
     progress = pb.UpdateProgressReply()
     progress.received.tensor = 1
-    status = pb.StatusReply(phase=pb.StatusReply.TRAINING, clients=[pb.ClientStatus(name="a")])
-    replies = (_JOINED, rejected, progress, status)
+    replies = (_JOINED, rejected, progress)
     return [bytes([k]) + message.SerializeToString() for k, message in enumerate(replies)]
 
 
+def status(data: bytes) -> None:
+    """What a server says of its run, through to the screen."""
+    with redirect_stdout(io.StringIO()):
+        show_status(described(parsed(pb.StatusReply, data)))
+
+
+def status_seeds() -> list[bytes]:
+    """A run that goes on."""
+    found = pb.StatusReply(
+        run_id=known.RUN_ID,
+        model="m:f",
+        phase=pb.StatusReply.TRAINING,
+        clients=[pb.ClientStatus(name="a", index=1, examples=2, state="training")],
+        last=pb.RoundResult(round=1, accuracy=0.5, loss=1.5),
+        bytes=[pb.TrafficCount(direction="down", purpose="model", bytes=9)],
+        traffic=[pb.ClientTraffic(client="a", direction="up", payload=1, encoded=2, socket=3)],
+    )
+    return [found.SerializeToString()]
+
+
 TARGETS = {
+    "status": Target(status, status_seeds, mutators.message),
     "pull": Target(pull, pull_seeds, mutators.messages),
     "reply": Target(reply, reply_seeds, mutators.tagged_message),
 }
