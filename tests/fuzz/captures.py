@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ from common.capture import CaptureWriter
 from common.dialogue import SERVICE, Entry, Passed
 from common.errors import FedError
 from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.tensor_pb2 import CODEC_DERIVED
 from fedwire.diff import differences
 from fedwire.export import export
 from fedwire.http2 import PREFACE, Http2, UndecodableError
@@ -20,6 +22,7 @@ from fedwire.replay import Replay
 from fedwire.source import Capture, convert
 from fedwire.stats import statistics
 from fedwire.transfers import transfers, values
+from tests import captures as packet_captures
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
 from tests.fuzz.target import Target
@@ -67,32 +70,36 @@ def _captured(messages: list[tuple[str, int, bool, bytes]]) -> bytes:
 
 
 def capture_seeds() -> list[bytes]:
-    """A round under each of the settings."""
-    accepted = pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED).SerializeToString()
-    asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString()
+    """Two rounds under each of the settings, as FedPVR and as FedDyn."""
     found = [_captured([])]
     for config in known.CONFIGS:
-        down, up = known.broadcast(config), known.update(config)
-        round_again = pb.RoundFrame.FromString(down[0])
-        round_again.header.round = 2
-        found.append(
-            _captured(
-                [
-                    ("Join", 0, True, pb.JoinRequest(client=known.CLIENT).SerializeToString()),
-                    ("Join", 0, False, pb.JoinReply(run_id=known.RUN_ID, index=1).SerializeToString()),
-                    ("PullRound", 1, True, asked),
-                    *(("PullRound", 1, False, frame) for frame in down),
-                    *(("PushUpdate", 2, True, frame) for frame in up),
-                    ("PushUpdate", 2, False, accepted),
-                    ("PullRound", 3, True, asked),
-                    *(
-                        ("PullRound", 3, False, frame)
-                        for frame in (round_again.SerializeToString(), *down[1:])
-                    ),
-                ]
-            )
-        )
+        for algorithm in ("fedpvr", "feddyn"):
+            first, *chunks = known.broadcast(config)
+            opening = pb.RoundFrame.FromString(first)
+            opening.header.algorithm, opening.header.num_clients, opening.header.pull = algorithm, 1, 0.1
+            after = pb.RoundFrame.FromString(opening.SerializeToString())
+            after.header.round, after.header.weighting = 2, "examples"
+            if config.variates == "derived":  # The last tensor is c, in the last chunks.
+                after.header.tensors[-1].codec, after.header.tensors[-1].num_bytes = CODEC_DERIVED, 0
+            found.append(_captured(_rounds(known.update(config), opening, after, chunks)))
     return found
+
+
+def _rounds(
+    up: list[bytes], opening: pb.RoundFrame, after: pb.RoundFrame, chunks: list[bytes]
+) -> list[tuple[str, int, bool, bytes]]:
+    """A join, a round with its update, and the round after it."""
+    accepted = pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED).SerializeToString()
+    asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString()
+    return [
+        ("Join", 0, True, pb.JoinRequest(client=known.CLIENT).SerializeToString()),
+        ("Join", 0, False, pb.JoinReply(run_id=known.RUN_ID, index=1).SerializeToString()),
+        ("PullRound", 1, True, asked),
+        *(("PullRound", 1, False, frame) for frame in (opening.SerializeToString(), *chunks)),
+        *(("PushUpdate", 2, True, frame) for frame in up),
+        ("PushUpdate", 2, False, accepted),
+        *(("PullRound", 3, False, frame) for frame in (after.SerializeToString(), *chunks)),
+    ]
 
 
 def pcap(data: bytes) -> None:
@@ -116,35 +123,30 @@ def _conversation() -> list[tuple[bool, bytes]]:
     request = pb.JoinRequest(client=known.CLIENT).SerializeToString()
     headers = [(":path", f"/{SERVICE}/Join"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
     settings = _frame(4, 0, 0, struct.pack("!HI", 1, 1 << 16))
-    body = struct.pack("!BI", 0, len(request)) + request
+    small = gzip.compress(request, mtime=0)
+    body = struct.pack("!BI", 0, len(request)) + request + struct.pack("!BI", 1, len(small)) + small
+    block = ask.encode(headers)
+    answered = [answer.encode([(":status", "200"), *headers[1:]]), answer.encode([("grpc-status", "0")])]
     return [
         (True, PREFACE + settings),
         (False, settings),
-        (True, _frame(1, 0x4, 1, ask.encode(headers)) + _frame(0, 0x1, 1, body)),
-        (False, _frame(1, 0x4, 1, answer.encode([(":status", "200"), headers[1]])) + _frame(0, 0, 1, body)),
-        (False, _frame(1, 0x5, 1, answer.encode([("grpc-status", "0")])) + _frame(3, 0, 1, bytes(4))),
+        (True, _frame(1, 0, 1, block[:9]) + _frame(9, 0x4, 1, block[9:]) + _frame(0, 0x1, 1, body)),
+        (False, _frame(1, 0x4, 1, answered[0]) + _frame(0, 0, 1, body)),
+        (False, _frame(1, 0x5, 1, answered[1]) + _frame(3, 0, 1, bytes(4))),
     ]
 
 
 def pcap_seeds() -> list[bytes]:
-    """A short conversation in raw IP packets, and beginnings of the other kinds of file."""
-    packets, at = [], [1, 1]
-    for up, content in _conversation():
-        ports = (40000, 50051) if up else (50051, 40000)
-        tcp = struct.pack("!HHIIBBHHH", *ports, at[up], at[not up], 5 << 4, 16, 1000, 0, 0)
-        ip = struct.pack("!BBHHHBBH", 0x45, 0, 40 + len(content), 1, 0, 64, 6, 0)
-        hosts = bytes([127, 0, 0, 2 - up, 127, 0, 0, 1 + up])
-        packets.append(ip + hosts + tcp + content)
-        at[up] += len(content)
-    records = b"".join(struct.pack("<IIII", 1000, 0, len(p), len(p)) + p for p in packets)
-    classic = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 18, 101) + records
-    blocks = [struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)]
-    blocks.append(struct.pack("<IIHHIHHB3xHHI", 1, 32, 101, 0, 0, 9, 1, 9, 0, 0, 32))
-    for packet in packets:
-        body = struct.pack("<IIIII", 0, 0, 1000, len(packet), len(packet)) + packet + bytes(-len(packet) % 4)
-        size = struct.pack("<I", len(body) + 12)
-        blocks.append(struct.pack("<I", 6) + size + body + size)
-    return [classic, b"".join(blocks)]
+    """A short conversation in files of several kinds."""
+    sent = packet_captures.conversation(_conversation())
+    plain = [packet_captures.ip(segment) for segment in sent]
+    newer = [packet_captures.ip(segment, version=6) for segment in sent]
+    found = [packet_captures.pcap(plain, link=101), packet_captures.pcap(newer, link=101, order=">")]
+    for link, order in ((1, "<"), (113, ">"), (276, "<"), (0, "<")):
+        frames = [packet_captures.frame(packet, link) for packet in (*plain[:4], *newer[4:])]
+        found.append(packet_captures.pcapng(frames, link, order, resolution=9))
+        found.append(packet_captures.pcap(frames, link))
+    return found
 
 
 def http2(data: bytes) -> None:

@@ -166,7 +166,9 @@ def _packets_again(parts: list[bytes]) -> bytes:
 
 def _segment(data: bytes) -> list[bytes]:
     """An IPv4 packet: both headers, then what TCP carries."""
-    return [data[:40], data[40:]]
+    end = (data[0] & 15) * 4
+    end += (data[end + 12] >> 4) * 4
+    return [data[:end], data[end:]]
 
 
 def _segment_again(parts: list[bytes]) -> bytes:

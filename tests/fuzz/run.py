@@ -17,6 +17,8 @@ from tests.fuzz.reach import reached
 from tests.fuzz.target import CORPUS, stored
 from tests.fuzz.targets import TARGETS
 
+LEAST_MAX_LEN = 4096
+
 
 def main() -> None:
     """Fuzzes some targets, or all."""
@@ -24,7 +26,6 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)}; all")
     parser.add_argument("--runs", type=int, default=100_000, help="executions of each target")
     parser.add_argument("--seed", type=int, default=1, help="of the random choices")
-    parser.add_argument("--max-len", type=int, default=4096, help="bytes of an input")
     options = parser.parse_args()
     for name in options.targets or TARGETS:
         with tempfile.TemporaryDirectory(prefix="fuzz-corpus-") as folder:
@@ -34,10 +35,12 @@ def main() -> None:
 
 def search(name: str, folder: Path, options: argparse.Namespace) -> None:
     """Fills a folder with inputs that reach different code; ends the program if one breaks the target."""
-    for k, data in enumerate([*TARGETS[name].seeds(), *stored(name)]):
+    inputs = [*TARGETS[name].seeds(), *stored(name)]
+    for k, data in enumerate(inputs):
         (folder / f"{k:04d}").write_bytes(data)
+    max_len = max(LEAST_MAX_LEN, 2 * max(map(len, inputs)))
     print(f"{name}: {options.runs} executions, seed {options.seed}", flush=True)
-    flags = (f"-runs={options.runs}", f"-seed={options.seed}", f"-max_len={options.max_len}", "-timeout=20")
+    flags = (f"-runs={options.runs}", f"-seed={options.seed}", f"-max_len={max_len}", "-timeout=20")
     command = [sys.executable, "-m", "tests.fuzz.search", name, *flags, str(folder)]
     if subprocess.run(command, check=False).returncode:
         sys.exit(f"{name}: an input breaks it, see above")

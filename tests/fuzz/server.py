@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from random import Random
 from typing import Any
 
@@ -64,7 +64,11 @@ async def _open(config: RunConfig) -> Federation:
     federation.set_up(known.PREPARED, down, intake, ledger, Spool(folder / "spool", intake.coding))
     seen = known.values()
     raw = down.send(seen, np.random.default_rng(0), None, None)
-    await federation.open(1, seen, list(chunk_frames(down.wire, raw)), derivable=False)
+    if not down.plain:  # A client that lost its variate may ask for it.
+        ledger.stage(1, 9, seen, seen)
+        ledger.count(1, 9)
+    derivable = config.variates == "derived"
+    await federation.open(1, seen, list(chunk_frames(down.wire, raw)), derivable)
     return federation
 
 
@@ -91,15 +95,15 @@ async def _answer(federation: Federation, service: Service, call: int, data: byt
         await _end_if_waiting(federation, data)
         assert [frame async for frame in service.pull_round(data, _PEER)]
     elif call == PUSH:
-        frames = [with_checksum(frame) for frame in script(data)]
-        parsed(pb.PushUpdateReply, await service.push_update(_stream(frames), _PEER))
+        async with aclosing(_stream([with_checksum(frame) for frame in script(data)])) as frames:
+            parsed(pb.PushUpdateReply, await service.push_update(frames, _PEER))
     elif call == PROGRESS:
         parsed(pb.UpdateProgressReply, await service.update_progress(data, _PEER))
     else:
         parsed(pb.StatusReply, await service.status(data, _PEER))
 
 
-async def _stream(frames: list[bytes]) -> AsyncIterator[bytes]:
+async def _stream(frames: list[bytes]) -> AsyncGenerator[bytes, None]:
     for frame in frames:
         yield frame
 
@@ -130,10 +134,11 @@ def _fold(federation: Federation, i: int) -> None:
         return
     raw = federation.spool.read(1, i)
     step_sum = answer.steps * federation.eta_l(1)
-    values = federation.intake.values(raw, current.seen, None, step_sum)
-    federation.intake.follows(values, current.seen, None, step_sum)
+    c_i = federation.ledger.read(i)
+    values = federation.intake.values(raw, current.seen, c_i, step_sum)
+    federation.intake.follows(values, current.seen, c_i, step_sum)
     aggregate = Aggregate(federation.layout, current.seen)
-    aggregate.add(values, None, float(answer.examples))
+    aggregate.add(values, c_i, float(answer.examples))
     federation.ledger.stage(i, 1, current.seen, values)
     aggregate.result(current.seen, 1.0, 2)
     aggregate.drift_diversity()
@@ -147,7 +152,10 @@ def call_seeds() -> list[bytes]:
     progress = pb.UpdateProgressRequest(
         run_id=known.RUN_ID, client=known.CLIENT, round=1, update_id="1-0a1b2c3d"
     )
-    declined = pb.UpdateHeader(run_id=known.RUN_ID, client=known.CLIENT, round=1, declined="no", leaving=True)
+    no = [
+        pb.UpdateHeader(run_id=known.RUN_ID, client=known.CLIENT, round=1, declined="no", leaving=leaving)
+        for leaving in (False, True)
+    ]
     small = [
         bytes([JOIN]) + join.SerializeToString(),
         bytes([PULL]) + asked.SerializeToString(),
@@ -162,8 +170,8 @@ def call_seeds() -> list[bytes]:
         whole = bytes([PUSH]) + scripted([first, *rest])
         cut = bytes([PUSH]) + scripted([first, *rest[:1]])
         on = bytes([PUSH]) + scripted([going_on.SerializeToString(), *rest[1:]])
-        leaving = bytes([PUSH]) + scripted([pb.UpdateFrame(header=declined).SerializeToString()])
-        for script_of_calls in (small, [whole, whole], [cut, small[2], on], [leaving, small[1]]):
+        declined = [bytes([PUSH]) + scripted([pb.UpdateFrame(header=h).SerializeToString()]) for h in no]
+        for script_of_calls in (small, [whole, whole], [cut, small[2], on], [*declined, small[1]]):
             found.append(bytes([k]) + scripted(script_of_calls))
     return found
 
