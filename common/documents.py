@@ -29,8 +29,8 @@ def has_form(value: object, form: Any) -> bool:
     """Whether a JSON value is what a form describes.
 
     A form is a type, None, a tuple of alternatives, [form] for a list of any length, [form, form] for one of
-    this length, {"key": form} for an object that has these keys (it need not have one that may be None), or
-    {str: form} for one with any keys.
+    this length, {"key": form} for an object that has these keys, or {str: form} for one with any keys. With
+    `...` among the alternatives a key may be missing.
     """
     match form:
         case tuple():
@@ -41,9 +41,9 @@ def has_form(value: object, form: Any) -> bool:
         case dict() if str in form:
             return isinstance(value, dict) and all(has_form(each, form[str]) for each in value.values())
         case dict():
-            return isinstance(value, dict) and all(has_form(value.get(key), form[key]) for key in form)
+            return isinstance(value, dict) and all(has_form(value.get(key, ...), form[key]) for key in form)
     if form is float and type(value) is float:
         return True
     if form in (int, float):  # A bool is no number, and a number that nothing can hold is none either.
         return type(value) is int and abs(value) < 1 << 63
-    return value is form if form is None else type(value) is form
+    return value is form if form in (None, ...) else type(value) is form

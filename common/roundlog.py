@@ -17,9 +17,9 @@ _ROUND = {
     "updates": int,
     "bytes": BYTES,
     "seconds": {"train": float},
-    "socket": ({str: {str: int}}, None),
-    "traffic": ({str: {str: {str: {str: [int, int]}}}}, None),
-    "layer_drift": ({str: float}, None),
+    "socket": ({str: {str: int}}, None, ...),
+    "traffic": ({str: {str: {str: {str: [int, int]}}}}, ...),
+    "layer_drift": ({str: float}, ...),
 }
 
 

@@ -15,8 +15,8 @@ from common.roundlog import read_rounds
 
 _CONFIG = {
     "algorithm": str,
-    "variates": (str, None),
-    "codec": ([str], None),
+    "variates": (str, ...),
+    "codec": ([str], ...),
     "clients": [{"name": str, "classes": ([int], None)}],
 }
 _CONFORMAL = [{"kappa": float, "coverage": float, "mean_size": float}]
@@ -92,7 +92,7 @@ class Run:
 
     def _entries(self) -> Iterator[tuple[str, str, str, str, int, int]]:
         for record in self.rounds:
-            for client, directions in (record.get("traffic") or {}).items():
+            for client, directions in record.get("traffic", {}).items():
                 for direction, purposes in directions.items():
                     for purpose, tensors in purposes.items():
                         for tensor, (payload, encoded) in tensors.items():
@@ -103,7 +103,7 @@ class Run:
         """The algorithm, with what differs from its plain form."""
         config = self.config
         derived = ["derived"] if config.get("variates") == "derived" else []
-        return " ".join([str(config["algorithm"]), *derived, *(config.get("codec") or [])])
+        return " ".join([str(config["algorithm"]), *derived, *config.get("codec", [])])
 
     def bytes_per_client_and_round(self) -> dict[str, float]:
         """Both directions together, by purpose, as the server counted them."""

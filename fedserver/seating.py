@@ -44,6 +44,6 @@ def seated(config: dict[str, Any], prepared: Prepared) -> list[Member]:
         raise StateError("config.json of the run is damaged: seats are missing; choose another --run-dir")
     # A client with data of its own tells nothing of its classes, and has no shard.
     return [
-        Member(c["name"], c["index"], c["examples"], shards[c["index"]] if c.get("classes") else None)
+        Member(c["name"], c["index"], c["examples"], shards[c["index"]] if c["classes"] else None)
         for c in clients
     ]

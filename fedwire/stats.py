@@ -16,7 +16,7 @@ from fedwire.transfers import transfers
 
 _BYTES = {str: {str: int}}
 _ROUNDS = [{"round": int, "bytes": _BYTES}]
-_WHOLE = {"outside": _BYTES, "open": ({"round": int, "bytes": _BYTES}, None), "traffic": {str: {}}}
+_WHOLE = {"outside": _BYTES, "open": ({"round": int, "bytes": _BYTES}, None, ...), "traffic": {str: {}}}
 
 
 def statistics(capture: Capture) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from common.documents import has_form
 from common.errors import UnavailableError
 
 TIMEOUT_S = 10
-_REPORT = {"dependencies": [{"name": str, "version": (str, None), "vulns": ([{"id": str}], None)}]}
+_REPORT = {"dependencies": [{"name": str, "version": (str, ...), "vulns": ([{"id": str}], ...)}]}
 
 
 def vulnerabilities(pip_audit: str, requirements: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import shutil
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,6 +49,7 @@ class _AtOnce(ThreadPoolExecutor):
 
 _LOOP = asyncio.new_event_loop()
 _LOOP.set_default_executor(_AtOnce())
+atexit.register(_LOOP.close)
 
 
 async def _open(config: RunConfig) -> Federation:

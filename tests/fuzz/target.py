@@ -38,15 +38,23 @@ class Target:
                 assert line.isprintable(), "an error is one line"
 
     def run_measured(self, data: bytes) -> None:
-        """The same, and no more memory than the input's size justifies: announced sizes are only claims."""
+        """The same, and no more memory than the input's size justifies: announced sizes are only claims.
+
+        Twice if need be: a table of the interpreter that happens to grow meanwhile does so once.
+        """
+        allowed = self.spare_bytes + FACTOR * len(data)
+        if (peak := self._peak(data)) > allowed:
+            peak = min(peak, self._peak(data))
+        assert peak <= allowed, f"{len(data)} bytes of input took {peak} bytes of memory, allowed {allowed}"
+
+    def _peak(self, data: bytes) -> int:
+        """Bytes of memory that decoding takes at the most."""
         tracemalloc.start()
         try:
             self.run(data)
-            peak = tracemalloc.get_traced_memory()[1]
+            return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        allowed = self.spare_bytes + FACTOR * len(data)
-        assert peak <= allowed, f"{len(data)} bytes of input took {peak} bytes of memory, allowed {allowed}"
 
 
 def stored(name: str) -> list[bytes]:
