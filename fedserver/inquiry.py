@@ -8,8 +8,8 @@ import grpc
 
 from common.access import Access, Shown
 from common.channel import open_channel
-from common.errors import AccessError, UnavailableError
 from common.dialogue import DIRECTIONS
+from common.errors import AccessError, UnavailableError
 from common.wire import name_of
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub

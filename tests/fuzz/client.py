@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
-import numpy as np
-
 from common.codecs import Codecs
 from common.coding import downward
 from common.errors import FedError, UnavailableError
@@ -16,7 +14,7 @@ from common.manifest import manifest
 from common.wire import chunk_frames, parsed
 from fedclient.connection import Connection, Seat
 from fedclient.download import Download
-from fedclient.train import Update
+from fedclient.parcel import Parcel, Sender
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.inquiry import described
 from fedserver.view import show_status
@@ -50,6 +48,10 @@ class _Server:
         return self.answers[0]
 
     def progress(self, request: bytes) -> bytes:
+        """Whatever is there."""
+        return self.answers[0]
+
+    def renew(self, request: bytes) -> bytes:
         """Whatever is there."""
         return self.answers[0]
 
@@ -107,10 +109,10 @@ def reply(data: bytes) -> None:
 def _go_on(connection: Connection) -> None:
     """Asks how much of an update is there, and goes on from there."""
     coding = known.intake(known.CONFIGS[0]).coding
-    update = Update(1, coding.wire.allocate(), np.zeros(0, np.uint8), 1, 0.1, 0.5)
-    start = connection.progress(_SEAT, update)
+    parcel = Parcel(1, coding, coding.wire.allocate(), 1, 0.5, None, 0.1)
+    start = connection.progress(_SEAT, parcel)
     try:
-        connection.push(_SEAT, update, coding, 3, start)
+        connection.push(Sender(known.RUN_ID, known.CLIENT, _SEAT.fingerprint, 3), parcel, start)
     except FedError:
         return
 

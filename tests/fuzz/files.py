@@ -20,7 +20,7 @@ from common.dialogue import DIRECTIONS, PURPOSES
 from common.errors import FedError
 from common.partition import read_partition
 from common.tensors import Purpose
-from fedclient.state import VariateFiles
+from fedclient.state import RunFiles
 from fedlab.rundir import read_run
 from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.ledger import Ledger
@@ -76,7 +76,7 @@ def variate(data: bytes) -> None:
     folder = _folder("variates")
     path = folder / "variate-000001.safetensors"
     path.write_bytes(data)
-    files = VariateFiles(folder)
+    files = RunFiles(folder)
     assert files.held_rounds() == [1]
     tensorfile.read_note(path)
     assert len(files.read(1, known.VARIATES)) == known.VARIATES.num_bytes

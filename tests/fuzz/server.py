@@ -20,6 +20,7 @@ from common.config import RunConfig
 from common.errors import FedError, WireError
 from common.wire import chunk_frames, parsed
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.door import Caller
 from fedserver.federation import Federation
 from fedserver.ledger import Ledger
 from fedserver.members import Member
@@ -30,8 +31,8 @@ from tests.fuzz.frames import with_checksum
 from tests.fuzz.mutators import script, scripted
 from tests.fuzz.target import Target
 
-JOIN, PULL, PUSH, PROGRESS, STATUS = range(5)
-_PEER = "ipv4:127.0.0.1:1"
+JOIN, PULL, PUSH, PROGRESS, STATUS, RENEW = range(6)
+_PEER = Caller("ipv4:127.0.0.1:1")
 
 
 class _AtOnce(ThreadPoolExecutor):
@@ -85,7 +86,7 @@ async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
     service = Service(federation)
     for part in parts:
         with suppress(FedError):
-            await _answer(federation, service, part[0] % 5, part[1:])
+            await _answer(federation, service, part[0] % 6, part[1:])
     for i in sorted(k for k, answer in _answers(federation).items() if answer.done()):
         _fold(federation, i)
 
@@ -101,6 +102,8 @@ async def _answer(federation: Federation, service: Service, call: int, data: byt
             parsed(pb.PushUpdateReply, await service.push_update(frames, _PEER))
     elif call == PROGRESS:
         parsed(pb.UpdateProgressReply, await service.update_progress(data, _PEER))
+    elif call == RENEW:
+        parsed(pb.RenewReply, await service.renew(data, _PEER))
     else:
         parsed(pb.StatusReply, await service.status(data, _PEER))
 
@@ -163,6 +166,7 @@ def call_seeds() -> list[bytes]:
         bytes([PULL]) + asked.SerializeToString(),
         bytes([PROGRESS]) + progress.SerializeToString(),
         bytes([STATUS]),
+        bytes([RENEW]) + pb.RenewRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString(),
     ]
     found = []
     for k, config in enumerate(known.CONFIGS):

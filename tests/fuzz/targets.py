@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz import captures, client, files, frames, server
+from tests.fuzz import captures, client, files, frames, keys, server
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -11,4 +11,5 @@ TARGETS: dict[str, Target] = {
     **server.TARGETS,
     **captures.TARGETS,
     **files.TARGETS,
+    **keys.TARGETS,
 }
