@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -32,6 +33,11 @@ def main() -> None:
     "--state-dir",
     type=click.Path(path_type=Path),
     help="Where the client keeps its control variate.  [default: .fedclient/NAME]",
+)
+@click.option(
+    "--state-root",
+    type=click.Path(path_type=Path),
+    help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
 )
 @click.option(
     "--dataset",
@@ -67,6 +73,7 @@ def run(
     server: str,
     name: str | None,
     state_dir: Path | None,
+    state_root: Path | None,
     dataset: str | None,
     shard: str | None,
     data: Path | None,
@@ -84,6 +91,8 @@ def run(
 
     """
     command.require_address("--server", server)
+    if state_root is not None and (name is not None or state_dir is not None):
+        raise ConfigError("--state-root gives the name and the state directory; leave out --name and --state-dir")
     name = name or socket.gethostname()
     require_name(name)
     if shard is not None and dataset is None:
@@ -99,6 +108,7 @@ def run(
     from common.capture import CaptureWriter
     from fedclient.daemon import ClientConfig, Daemon
     from fedclient.own_data import OwnData, OwnDataset, OwnPictures
+    from fedclient.slot import first_free
     from fedclient.state import StateDir
 
     own: OwnData | None = None
@@ -106,17 +116,21 @@ def run(
         own = OwnDataset(dataset, data_dir, shard)
     elif data is not None:
         own = OwnPictures(data, command.say)
-    config = ClientConfig(
-        server=server,
-        name=name,
-        data_dir=data_dir,
-        own_data=own,
-        threads=threads,
-        give_up_s=give_up,
-        **rates,
-    )
     writer = CaptureWriter(capture, command.say) if capture is not None else None
-    with command.stopped_by_signals(), StateDir(state_dir or Path(".fedclient") / name) as state:
+    with command.stopped_by_signals(), ExitStack() as stack:
+        if state_root is not None:
+            name, state = stack.enter_context(first_free(state_root))
+        else:
+            state = stack.enter_context(StateDir(state_dir or Path(".fedclient") / name))
+        config = ClientConfig(
+            server=server,
+            name=name,
+            data_dir=data_dir,
+            own_data=own,
+            threads=threads,
+            give_up_s=give_up,
+            **rates,
+        )
         end = Daemon(config, state, command.say, writer).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")

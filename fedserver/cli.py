@@ -199,3 +199,14 @@ def status(server: str, as_json: bool) -> None:
     from fedserver.view import show_status
 
     show_status(reply)
+
+
+@main.command(epilog=command.example("fedserver health --server 127.0.0.1:50051"))
+@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+def health(server: str) -> None:
+    """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
+    command.require_address("--server", server)
+    from fedserver.inquiry import require_health
+
+    require_health(server)
+    click.echo("serving")

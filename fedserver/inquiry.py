@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from common.dialogue import SERVICE
 from common.errors import UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
@@ -47,6 +49,19 @@ def ask(server: str, timeout_s: float = 5.0) -> dict[str, Any]:
         "bytes": counts,
         "traffic": _traffic(reply),
     }
+
+
+def require_health(server: str, timeout_s: float = 3.0) -> None:
+    """Raises unless the server says by the gRPC health protocol that it serves."""
+    with grpc.insecure_channel(server) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest(service=SERVICE)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise UnavailableError(f"no server answers at {server}: {error.code().name}") from error
+    if reply.status != health_pb2.HealthCheckResponse.SERVING:
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+        raise UnavailableError(f"the server at {server} does not serve: {status}")
 
 
 def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:
