@@ -180,6 +180,7 @@ def run(listen: str, capture: Path | None, resume: bool, **settings: Any) -> Non
     command.require_address("--listen", listen)
     from fedserver.server import serve
 
+    command.deaf_at_exit()
     ended = serve(config, listen, run_dir, command.say, capture_path=capture, resume=resume)
     raise SystemExit(command.exit_code(asyncio.run(ended)))
 
