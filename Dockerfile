@@ -33,7 +33,7 @@ LABEL org.opencontainers.image.title="fedpvr" \
     org.opencontainers.image.version="0.1.0" \
     org.opencontainers.image.licenses="Apache-2.0"
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp fedpvr \
-    && install -d -o fedpvr -g fedpvr /runs /state /data /work
+    && install -d -m 775 -o fedpvr -g fedpvr /runs /state /data /work
 COPY --from=packages /opt/fedpvr /opt/fedpvr
 COPY --from=code /opt/code /opt/fedpvr
 ENV PATH=/opt/fedpvr/bin:$PATH PYTHONDONTWRITEBYTECODE=1
