@@ -56,6 +56,12 @@ def main() -> None:
 @click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Torch threads.")
 @click.option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    help="Where to train; on a GPU results are not the same to the bit.",
+)
+@click.option(
     "--give-up",
     type=click.FloatRange(0),
     default=300.0,
@@ -79,6 +85,7 @@ def run(
     data: Path | None,
     data_dir: str,
     threads: int,
+    device: str,
     give_up: float,
     uplink: str | None,
     downlink: str | None,
@@ -92,7 +99,9 @@ def run(
     """
     command.require_address("--server", server)
     if state_root is not None and (name is not None or state_dir is not None):
-        raise ConfigError("--state-root gives the name and the state directory; leave out --name and --state-dir")
+        raise ConfigError(
+            "--state-root gives the name and the state directory; leave out --name and --state-dir"
+        )
     name = name or socket.gethostname()
     require_name(name)
     if shard is not None and dataset is None:
@@ -105,6 +114,10 @@ def run(
         flag: bits_per_second(f"--{flag}", text) if text is not None else None
         for flag, text in (("uplink", uplink), ("downlink", downlink))
     }
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
     from common.capture import CaptureWriter
     from fedclient.daemon import ClientConfig, Daemon
     from fedclient.own_data import OwnData, OwnDataset, OwnPictures
@@ -128,6 +141,7 @@ def run(
             data_dir=data_dir,
             own_data=own,
             threads=threads,
+            device=device,
             give_up_s=give_up,
             **rates,
         )

@@ -57,12 +57,22 @@ def _summary(runs: dict[str, Run]) -> Table:
                 f"{config['model']} on {config['dataset']}",
                 str(len(run.rounds)),
                 f"{run.accuracy():.2%}",
+                f"{sum(record['seconds']['round'] for record in run.rounds) / len(run.rounds):.1f}",
                 f"{total:,.0f}",
                 "-" if socket is None else f"{socket:,.0f}",
             ]
         )
     per = "per client and round"
-    headings = ["run", "method", "task", "rounds", "accuracy", f"bytes {per}", f"on the socket {per}"]
+    headings = [
+        "run",
+        "method",
+        "task",
+        "rounds",
+        "accuracy",
+        "seconds per round",
+        f"bytes {per}",
+        f"on the socket {per}",
+    ]
     return Table(headings, rows)
 
 
