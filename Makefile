@@ -1,20 +1,30 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up .venv first if need be.
 PYTHON ?= python3
 BIN := .venv/bin
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo test test-slow lint format proto bench bench-link clean venv
+.PHONY: help demo up down test test-slow test-compose lint format proto bench bench-link clean venv
 
 help:  ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv  ## Train FedPVR, FedAvg and SCAFFOLD with a real server and real clients on this machine.
 	$(BIN)/fedlab demo
+
+up:  ## Run one server and CLIENTS clients (4) in containers; docs/operations.md has the settings.
+	$(COMPOSE) up --build
+
+down:  ## Remove these containers; results and state stay in their volumes.
+	$(COMPOSE) down
 
 test: venv  ## Run the tests (under five minutes on two cores).
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist loadfile -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not compose"
+
+test-compose: venv  ## Run the tests that need a Docker engine.
+	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .
