@@ -96,19 +96,24 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     project.close()
 
 
+def records(run_dir: Path) -> list[dict[str, Any]]:
+    """rounds.jsonl."""
+    return [json.loads(line) for line in (run_dir / "rounds.jsonl").read_text().splitlines()]
+
+
 def test_all_containers_train_to_the_end_and_exit_with_0(undisturbed: Seen) -> None:
     assert len(undisturbed.exit_codes) == 5
     assert set(undisturbed.exit_codes.values()) == {0}
     config = json.loads((undisturbed.runs / "default" / "config.json").read_text())
     assert [client["name"] for client in config["clients"]] == [f"client-{i}" for i in range(1, 5)]
-    rounds = [json.loads(line) for line in (undisturbed.runs / "default" / "rounds.jsonl").open()]
+    rounds = records(undisturbed.runs / "default")
     assert [record["updates"] for record in rounds] == [4] * ROUNDS
     assert rounds[-1]["accuracy"] > 0.6
 
 
 def test_the_ledger_agrees_with_the_network_interface(undisturbed: Seen) -> None:
     for direction, passed in undisturbed.counters.items():
-        counts = [client[direction] for client in undisturbed.status["traffic"].values()]
+        counts = [client[direction] for name, client in undisturbed.status["traffic"].items() if name]
         encoded, socket = (sum(count[kind] for count in counts) for kind in ("encoded", "socket"))
         assert encoded < socket < passed, f"{direction}: {encoded}, {socket}, {passed}"
         # Ethernet, IP and TCP headers, acknowledgements, and the name resolution before.
@@ -119,7 +124,7 @@ def test_the_ledger_agrees_with_the_network_interface(undisturbed: Seen) -> None
 def test_the_ledger_of_the_run_adds_up(undisturbed: Seen) -> None:
     folder = undisturbed.runs / "default"
     total = json.loads((folder / "traffic.json").read_text())
-    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").open()]
+    rounds = records(folder)
     for direction, counts in total["bytes"].items():
         for purpose, count in counts.items():
             inside = sum(record["bytes"][direction][purpose] for record in rounds)

@@ -1,4 +1,4 @@
-"""Manifests and Compose files: valid, complete, and with settings that exist. Needs no cluster and no engine."""
+"""Manifests and Compose files: valid, complete, with settings that exist. Needs no cluster, no engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import yaml
 from tests.test_cli import PROGRAMS
 
 ROOT = Path(__file__).parent.parent
-KUBERNETES = ROOT / "deploy" / "kubernetes"
+KUBERNETES = ROOT / "deploy" / "kubernetes" / "base"
+TLS = ROOT / "deploy" / "kubernetes" / "tls"
 COMPOSE = [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy" / "compose").glob("*.yml"))]
 # Flags of these names are not there yet.
 COMING = re.compile(r"_RUN_TLS_")
@@ -35,13 +36,13 @@ def resources() -> list[dict[str, Any]]:
 def patched() -> list[dict[str, Any]]:
     """The resources that the overlay for TLS changes, changed."""
     changed = []
-    for patch in kustomization(KUBERNETES / "tls")["patches"]:
+    for patch in kustomization(TLS)["patches"]:
         (resource,) = [
             copy.deepcopy(each)
             for each in resources()
             if (each["kind"], each["metadata"]["name"]) == (patch["target"]["kind"], patch["target"]["name"])
         ]
-        for operation in yaml.safe_load((KUBERNETES / "tls" / patch["path"]).read_text()):
+        for operation in yaml.safe_load((TLS / patch["path"]).read_text()):
             *path, last = operation["path"].strip("/").split("/")
             place: Any = resource
             for step in path:
@@ -76,6 +77,13 @@ def test_every_manifest_is_part_of_the_kustomization() -> None:
     assert sorted(path.name for path in KUBERNETES.glob("*.yaml")) == sorted(
         ["kustomization.yaml", *kustomization()["resources"]]
     )
+
+
+def test_the_overlay_stands_beside_its_base() -> None:
+    """Kustomize refuses one inside the other."""
+    (base,) = kustomization(TLS)["resources"]
+    assert (TLS / base).resolve() == KUBERNETES
+    assert KUBERNETES not in TLS.parents
 
 
 def test_there_are_as_many_clients_as_the_server_waits_for() -> None:
