@@ -33,7 +33,7 @@ LABEL org.opencontainers.image.title="fedpvr" \
     org.opencontainers.image.version="0.1.0" \
     org.opencontainers.image.licenses="Apache-2.0"
 RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp fedpvr \
-    && install -d -m 775 -o fedpvr -g fedpvr /runs /state /data /work
+    && install -d -m 775 -o fedpvr -g fedpvr /runs /state /data /certs /work
 COPY --from=packages /opt/fedpvr /opt/fedpvr
 COPY --from=code /opt/code /opt/fedpvr
 ENV PATH=/opt/fedpvr/bin:$PATH PYTHONDONTWRITEBYTECODE=1
@@ -42,4 +42,4 @@ USER 10001:10001
 WORKDIR /work
 EXPOSE 50051
 HEALTHCHECK --interval=5s --timeout=5s --start-period=60s CMD ["fedserver", "health"]
-CMD ["fedserver", "run", "--listen", "0.0.0.0:50051", "--run-dir", "/runs/default"]
+CMD ["fedserver", "run", "--listen", "0.0.0.0:50051", "--insecure", "--run-dir", "/runs/default"]

@@ -170,7 +170,7 @@ def federate(site: Site, settings: Sequence[str], run_dir: Path) -> Run:
 
     with ExitStack() as stack:
         stack.callback(_undisturbed(lambda: children.stop(processes.values())))
-        listen = ["--listen", f"{site.host}:0", "--run-dir", str(run_dir)]
+        listen = ["--listen", f"{site.host}:0", "--insecure", "--run-dir", str(run_dir)]
         log = start("server", "fedserver", [*listen, *settings], site.server)
         address = _address(log, processes)
         for i, namespace in enumerate(site.clients):

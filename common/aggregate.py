@@ -51,17 +51,23 @@ class Aggregate:
     def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
         """Takes in one update; `c_i` is the client's variate before this round (None: zero)."""
         for index, spec in enumerate(self._layout.specs):
-            base = self._layout.array(self._seen, index)
-            factor = weight
-            if spec.purpose is Purpose.CONTROL:
-                factor = 1.0
-                base = (
-                    np.zeros_like(base) if c_i is None else self._variates.array(c_i, self._position[index])
-                )
+            factor = 1.0 if spec.purpose is Purpose.CONTROL else weight
+            base = self._base(index, c_i)
             y = self._layout.array(up, index).reshape(-1)
             self._add_tensor(index, y, base.reshape(-1), spec.dtype, factor)
         self._total_weight += weight
         self.updates += 1
+
+    def _base(self, index: int, c_i: Flat | None) -> Array:
+        """What a tensor of an update is compared with: x, or the client's variate before."""
+        seen = self._layout.array(self._seen, index)
+        if self._layout.specs[index].purpose is not Purpose.CONTROL:
+            return seen
+        return np.zeros_like(seen) if c_i is None else self._variates.array(c_i, self._position[index])
+
+    def _moves(self, index: int) -> Float64:
+        """The sum of all updates' moves."""
+        return self._sums[index]
 
     def _add_tensor(self, index: int, y: Array, base: Array, dtype: str, factor: float) -> None:
         total = self._sums[index]
@@ -91,11 +97,12 @@ class Aggregate:
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
+            moves = self._moves(index)
             for start in range(0, len(old), BLOCK):
                 block = slice(start, start + BLOCK)
-                value = to_float64(old[block], spec.dtype) + self._sums[index][block] * rate[spec.purpose]
+                value = to_float64(old[block], spec.dtype) + moves[block] * rate[spec.purpose]
                 if server is not None and spec.purpose is Purpose.MODEL:
-                    value += server.move(index, block, self._sums[index][block] / num_clients)
+                    value += server.move(index, block, moves[block] / num_clients)
                 new[block] = from_float64(value, spec.dtype)
         return out
 

@@ -31,3 +31,11 @@ def write_json(path: Path, value: object) -> None:
     """Replaces `path` by a JSON document."""
     with replacing(path) as scratch:
         scratch.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def write_bytes(path: Path, data: bytes, mode: int) -> None:
+    """Replaces `path` by a file that has never had more permissions than `mode`."""
+    with replacing(path) as scratch:
+        scratch.unlink(missing_ok=True)
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)

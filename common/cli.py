@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from common.access import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
@@ -55,6 +56,34 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
 def example(*lines: str) -> str:
     """The epilog of a command: how it is used."""
     return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def access_options(function: Any) -> Any:
+    """What to show to a server; `access` makes use of it."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
+    )(function)
+    function = click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        help=f"File with the token of this client; the token itself may be in {TOKEN_VARIABLE}.",
+    )(function)
+    return click.option(
+        "--certs",
+        type=click.Path(path_type=Path),
+        help="Use TLS: folder with ca.pem and, unless there is a token, NAME.pem and NAME.key.",
+    )(function)
+
+
+def access(server: str, name: str, certs: Path | None, token_file: Path | None, insecure: bool) -> Access:
+    """What to show to this server, after checking that it can be used and does not give a secret away."""
+    found = Access(name, certs, token_file)
+    if found.read().token is not None and certs is None and not insecure and not is_loopback(server):
+        raise ConfigError(
+            f"a token for {server} would travel unencrypted; "
+            "give --certs with the server's ca.pem, or say --insecure"
+        )
+    return found
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from common.algorithms import ALGORITHMS
 from common.codecs import Codecs
 from common.errors import ConfigError
 from common.schedule import SCHEDULES
+from common.trust import Trust
 
 WEIGHTINGS = ("uniform", "examples")
 VARIATES = ("explicit", "derived")
@@ -66,12 +67,20 @@ class RunConfig:
     """Share of every shard that its client keeps for validation."""
     weighting: str = "uniform"
     """Weights of the mean over clients."""
+    aggregation: str = "mean"
+    """How updates are put together: mean, median or trimmed:F."""
+    norm_bound: float | None = None
+    """Updates larger than this many times the median are left out; None: none is."""
     clients_per_round: int | None = None
     """S, clients drawn for each round; None: all."""
+    min_clients: int | None = None
+    """Clients with which the run starts; the others may join later. None: all."""
+    lease: float | None = None
+    """Seconds without a sign of life after which a client is not waited for; None: it always is."""
     deadline: float | None = None
     """Seconds after which a round closes without those who have not answered; None: it waits for all."""
     quorum: float = 0.5
-    """Share of a round's clients without whose updates the deadline does not close it."""
+    """Share of a round's clients whose updates must be in before deadline or lease leave anybody out."""
     variates: str = "explicit"
     """Whether control variates are sent, or computed from the models wherever both sides can."""
     codec: tuple[str, ...] = ()
@@ -89,7 +98,7 @@ class RunConfig:
         self._require_choice("schedule", tuple(SCHEDULES))
         self._require_choice("variates", VARIATES)
         counts = ("num_clients", "rounds", "local_epochs", "local_steps", "batch_size", "image_size")
-        for name in (*counts, "clients_per_round"):
+        for name in (*counts, "clients_per_round", "min_clients"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{_flag(name)} must be at least 1, got {value}")
@@ -99,15 +108,19 @@ class RunConfig:
                 raise ConfigError(f"{_flag(name)} must be positive, got {value}")
         if self.num_clients > MAX_CLIENTS:
             raise ConfigError(f"--num-clients must be at most {MAX_CLIENTS}, got {self.num_clients}")
-        if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
-            raise ConfigError(
-                f"--clients-per-round must be at most --num-clients, got {self.clients_per_round} of "
-                f"{self.num_clients}"
-            )
-        if self.deadline is not None and not 0 < self.deadline < math.inf:
-            raise ConfigError(f"--deadline must be positive, got {self.deadline}")
+        for name in ("clients_per_round", "min_clients"):
+            if (getattr(self, name) or 0) > self.num_clients:
+                raise ConfigError(
+                    f"{_flag(name)} must be at most --num-clients, got {getattr(self, name)} of "
+                    f"{self.num_clients}"
+                )
+        for name in ("deadline", "lease"):
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{_flag(name)} must be positive, got {getattr(self, name)}")
         if not 0 < self.quorum <= 1:
             raise ConfigError(f"--quorum must be above 0 and at most 1, got {self.quorum}")
+        if self.trust.aggregation != "mean" and self.weighting != "uniform":
+            raise ConfigError(f"--aggregation {self.aggregation} goes with --weighting uniform only")
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"--momentum must be from 0 to below 1, got {self.momentum}")
         if not 0 <= self.validation < 1:
@@ -156,6 +169,11 @@ class RunConfig:
             return 0.0
         value = getattr(self, setting)
         return PULL_DEFAULTS[setting] if value is None else float(value)
+
+    @property
+    def trust(self) -> Trust:
+        """Which updates count, and how they are put together."""
+        return Trust(self.aggregation, self.norm_bound)
 
     @property
     def codecs(self) -> Codecs:

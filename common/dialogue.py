@@ -114,6 +114,9 @@ class Dialogue:
                     self.client = pb.JoinRequest.FromString(data).client
                 case "Join", False:
                     self.run_id = pb.JoinReply.FromString(data).run_id
+                case "Renew", True:
+                    renewed = pb.RenewRequest.FromString(data)
+                    self.client, self.run_id = renewed.client, renewed.run_id
                 case "UpdateProgress", True:
                     request = pb.UpdateProgressRequest.FromString(data)
                     self.client, self.round, self.run_id = request.client, request.round, request.run_id

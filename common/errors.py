@@ -5,6 +5,8 @@ FedError                    exit code 1
   DataError                 a data set, partition or capture that cannot be used
   StateError                files on disk that are damaged, foreign or in use
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+  CertificateError          a certificate that cannot be read or does not say whose it is
+  AccessError               a peer that may not do what it asks for
   JoinError                 the server will not seat this client
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
@@ -69,6 +71,19 @@ class WireError(FedError):
     def malformed(cls, message: str) -> WireError:
         """A message that is not of the agreed form at all."""
         return cls(Fault.MALFORMED, message)
+
+
+class CertificateError(FedError):
+    """A certificate that cannot be read or does not say whose it is."""
+
+
+class AccessError(FedError):
+    """A peer that has not shown who it is, is not admitted any more, or speaks for somebody else."""
+
+    def __init__(self, message: str, proven: str = "") -> None:
+        """`proven` is the name of a peer that is who it says but is not admitted any more."""
+        super().__init__(message)
+        self.proven = proven
 
 
 class JoinError(FedError):

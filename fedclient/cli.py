@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -75,6 +76,7 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Append every message to this file, for fedwire.",
 )
+@command.access_options
 def run(
     server: str,
     name: str | None,
@@ -90,6 +92,7 @@ def run(
     uplink: str | None,
     downlink: str | None,
     capture: Path | None,
+    **shown: Any,
 ) -> None:
     """Join a run, train until it ends, and end too.
 
@@ -143,6 +146,7 @@ def run(
             threads=threads,
             device=device,
             give_up_s=give_up,
+            access=command.access(server, name, **shown),
             **rates,
         )
         end = Daemon(config, state, command.say, writer).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from common.codecs import DERIVED
 from common.coding import Coding
 from common.errors import Fault, UnavailableError, WireError, WrongRunError
 from common.intake import Intake
-from common.manifest import manifest, read_manifest, require_same
+from common.manifest import read_manifest, require_same
 from common.models import ModelSpec
 from common.tensors import Flat, Layout, Purpose
 from common.wire import PROTOCOL_VERSION, START, Position, chunk_frames, parsed, read_chunk
 from fedclient.download import Download
-from fedclient.train import Task, Update
+from fedclient.parcel import Parcel, Sender
+from fedclient.train import Task
 from fedclient.transport import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
@@ -39,6 +41,8 @@ class Seat:
     dataset: str | None
     """None for a client with data of its own."""
     indices: list[int]
+    lease_s: float = 0.0
+    """A client that is silent for longer is not waited for; 0: there is no such limit."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ class Connection:
         reply = parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+        if not 0 <= reply.lease_seconds < math.inf:
+            raise WireError.malformed(f"a lease has a length in seconds, got {reply.lease_seconds}")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -121,6 +127,7 @@ class Connection:
             std=tuple(reply.model.std),
             dataset=reply.shard.dataset if reply.HasField("shard") else None,
             indices=list(reply.shard.indices),
+            lease_s=reply.lease_seconds,
         )
 
     def pull(
@@ -149,37 +156,29 @@ class Connection:
             raise UnavailableError("the server closed the stream without a header")
         return _receive(first.header, frames, model, download)
 
-    def progress(self, seat: Seat, update: Update) -> Position:
+    def renew(self, seat: Seat) -> None:
+        """Gives a sign of life."""
+        request = pb.RenewRequest(run_id=seat.run_id, client=self._name)
+        parsed(pb.RenewReply, self._transport.renew(request.SerializeToString()))
+
+    def progress(self, seat: Seat, parcel: Parcel) -> Position:
         """How much of an update the server already has."""
         request = pb.UpdateProgressRequest(
-            run_id=seat.run_id, client=self._name, round=update.round, update_id=update.id
+            run_id=seat.run_id, client=self._name, round=parcel.round, update_id=parcel.id
         )
         reply = parsed(pb.UpdateProgressReply, self._transport.progress(request.SerializeToString()))
         return reply.received.tensor, reply.received.offset
 
-    def push(
-        self, seat: Seat, update: Update, coding: Coding, examples: int, start: Position = START
-    ) -> Reply:
+    def push(self, sender: Sender, parcel: Parcel, start: Position = START) -> Reply:
         """Hands in an update, or what is missing of it from `start` on."""
-        header = pb.UpdateHeader(
-            run_id=seat.run_id,
-            client=self._name,
-            round=update.round,
-            update_id=update.id,
-            steps=update.steps,
-            examples=examples,
-            loss=update.loss,
-            validation_accuracy=update.validation_accuracy,
-            fingerprint=seat.fingerprint,
-            tensors=manifest(coding),
-            train_seconds=update.seconds,
-            resume_from=None if start == START else WirePosition(tensor=start[0], offset=start[1]),
-        )
+        header = parcel.header(sender)
+        if start != START:
+            header.resume_from.CopyFrom(WirePosition(tensor=start[0], offset=start[1]))
 
         def frames() -> Iterator[bytes]:
             yield pb.UpdateFrame(header=header).SerializeToString()
             chunk_bytes = self._transport.chunk_bytes
-            for frame in chunk_frames(coding.wire, update.up, start=start, chunk_bytes=chunk_bytes):
+            for frame in chunk_frames(parcel.coding.wire, parcel.up, start=start, chunk_bytes=chunk_bytes):
                 yield frame.data
 
         return self._pushed(frames())

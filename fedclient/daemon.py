@@ -7,14 +7,14 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from common import datasets, models
+from common.access import Access
 from common.capture import CaptureWriter
-from common.coding import Coding
 from common.errors import (
     Fault,
     FedError,
@@ -31,11 +31,13 @@ from common.tensors import Flat, Layout, fingerprint
 from common.wire import START
 from fedclient.connection import Connection, Ended, Pulled, Resend, Seat
 from fedclient.gate import turn
+from fedclient.heartbeat import heartbeat
 from fedclient.own_data import OwnData
 from fedclient.pace import WINDOW_BYTES, Pace, PacedTransport
+from fedclient.parcel import Parcel
 from fedclient.state import State
 from fedclient.tap import TappedTransport
-from fedclient.train import DivergedError, Trainer, Update
+from fedclient.train import DivergedError, Trainer
 from fedclient.transport import GrpcTransport, Transport
 from fedclient.work import Seen, Work, derive_c, held_rounds
 
@@ -61,6 +63,8 @@ class ClientConfig:
     """Bits per second that this client sends at the most; None: as fast as it goes."""
     downlink: float | None = None
     """Bits per second that this client receives at the most."""
+    access: Access = field(default_factory=Access)
+    """What it shows to the server."""
 
 
 class Daemon:
@@ -91,10 +95,11 @@ class Daemon:
         while True:
             try:
                 with Connection(self._transport(), self._config.name) as connection:
-                    self.join(connection)
-                    while (ended := self.take_turn(connection)) is None:
-                        silent_since, wait = None, FIRST_WAIT_S
-                    return ended
+                    seat = self.join(connection)
+                    with heartbeat(connection, seat):
+                        while (ended := self.take_turn(connection)) is None:
+                            silent_since, wait = None, FIRST_WAIT_S
+                        return ended
             except (UnavailableError, UnknownClientError) as error:
                 now = time.monotonic()
                 if reached != (reached := self._reached()):
@@ -116,14 +121,14 @@ class Daemon:
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is not None else None
-        transport: Transport = GrpcTransport(self._config.server, window)
+        transport: Transport = GrpcTransport(self._config.server, self._config.access.read(), window)
         if self._up is not None or self._down is not None:
             transport = PacedTransport(transport, self._up, self._down)
         if self._capture is not None:
             transport = TappedTransport(transport, self._capture, self._calls)
         return transport
 
-    def join(self, connection: Connection) -> None:
+    def join(self, connection: Connection) -> Seat:
         """Takes a seat, and gets ready for the run if it is a new one."""
         own = self._config.own_data
         if self._work is None:
@@ -136,6 +141,7 @@ class Daemon:
                 f"run {seat.run_id}: client {seat.index} of {seat.num_clients}, "
                 f"{self._work.trainer.examples} examples, {seat.model.name}"
             )
+        return seat
 
     def _prepare(self, seat: Seat) -> Work:
         if self._config.own_data is not None:
@@ -161,7 +167,25 @@ class Daemon:
                 f"{seat.fingerprint[:12]}; install the same code on both"
             )
         trainer = Trainer(model, Inputs(dataset, self._config.device), seat.seed, seat.index)
-        return Work(seat, trainer, Layout(specs), self._state.of_run(seat.run_id))
+        kept = self._state.of_run(seat.run_id, self._config.name, seat.fingerprint)
+        work = Work(seat, trainer, Layout(specs), kept)
+        work.pending = self._left_over(work)
+        work.broke_off = work.pending is not None
+        return work
+
+    def _left_over(self, work: Work) -> Parcel | None:
+        """The update that an earlier process of this client was about to hand in."""
+        data = work.kept.kept_update()
+        if data is None:
+            return None
+        try:
+            parcel = Parcel.restored(data, work.sender(self._config.name))
+        except StateError as error:
+            self._say(f"the update in the state directory {error}; training its round again")
+            work.kept.drop_update()
+            return None
+        self._say(f"round {parcel.round}: handing in the update that an earlier process left")
+        return parcel
 
     def take_turn(self, connection: Connection) -> Ended | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
@@ -173,13 +197,14 @@ class Daemon:
                     work.seat.run_id, work.last_round, held_rounds(work), work.layout, work.download
                 )
                 if isinstance(pulled, Ended):
+                    work.kept.drop_update()
                     return pulled
                 if isinstance(pulled, Resend):
                     self._go_back(work, pulled.round)
                 else:
                     self._train(connection, work, pulled)
         if work.pending is not None:
-            self._push(connection, work, *work.pending)
+            self._push(connection, work, work.pending)
         return None
 
     @contextmanager
@@ -210,16 +235,17 @@ class Daemon:
             work.last_round = task.round
             return
         if work.keeps:
-            work.variates.write(task.round, task.kept, update.kept)
+            work.kept.write(task.round, task.kept, update.kept)
         copies = [array.copy() for array in reduced(task.layout, task.down)]
         work.seen = Seen(task.round, copies, update.step_sum)
-        work.pending = (update, task.up)
+        work.pending = update.parcel(task.up)
+        work.kept.keep_update(work.pending.stored(work.sender(self._config.name)))
         seconds = time.monotonic() - started
         self._say(f"round {task.round}: {update.steps} steps, loss {update.loss:.4f}, {seconds:.1f} s")
 
     def _go_back(self, work: Work, r: int) -> None:
         """Hands an update in again that the server has lost, or has the round again without it."""
-        if work.last is not None and work.last[0].round == r:
+        if work.last is not None and work.last.round == r:
             self._say(f"round {r}: the server was restarted; handing the update in again")
             work.pending = work.last
         else:
@@ -236,40 +262,45 @@ class Daemon:
             self._say(f"the variate of round {counted} came back from the server")
             kept = task.kept.allocate()
             kept[: len(pulled.lost_variate)] = pulled.lost_variate  # Residuals, if any, start again at zero.
-            work.variates.write(counted, task.kept, kept)
-        elif counted not in (0, *work.variates.held_rounds()):
+            work.kept.write(counted, task.kept, kept)
+        elif counted not in (0, *work.kept.held_rounds()):
             if task.variates.specs:
                 raise StateError(f"the server counts the variate of round {counted}, which is not here")
             self._say(f"what coding left out up to round {counted} is lost; going on without it")
-            work.variates.write(counted, task.kept, task.kept.allocate())
-        work.variates.settle(counted)
-        return work.variates.read(counted, task.kept)
+            work.kept.write(counted, task.kept, task.kept.allocate())
+        work.kept.settle(counted)
+        return work.kept.read(counted, task.kept)
 
-    def _push(self, connection: Connection, work: Work, update: Update, coding: Coding) -> None:
-        start = work.arrived = connection.progress(work.seat, update) if work.broke_off else START
+    def _push(self, connection: Connection, work: Work, parcel: Parcel) -> None:
+        start = work.arrived = connection.progress(work.seat, parcel) if work.broke_off else START
         if start != START:
-            done = sum(spec.num_bytes for spec in coding.wire.specs[: start[0]]) + start[1]
-            total = sum(spec.num_bytes for spec in coding.wire.specs)
-            self._say(f"round {update.round}: going on with the upload after {done:,} of {total:,} bytes")
+            specs = parcel.coding.wire.specs
+            done = sum(spec.num_bytes for spec in specs[: start[0]]) + start[1]
+            total = sum(spec.num_bytes for spec in specs)
+            self._say(f"round {parcel.round}: going on with the upload after {done:,} of {total:,} bytes")
         work.broke_off = True
         for _ in range(PUSH_TRIES):
             try:
-                reply = connection.push(work.seat, update, coding, work.trainer.examples, start)
+                reply = connection.push(work.sender(self._config.name), parcel, start)
             except SupersededError as error:
                 raise UnavailableError(f"the upload was taken over: {error}") from error
             if reply.fault not in (Fault.BAD_CHECKSUM, Fault.WRONG_OFFSET):
                 break
-            self._say(f"round {update.round}: {reply.message}")
+            self._say(f"round {parcel.round}: {reply.message}")
             start = START
         if reply.outcome == "REJECTED":
-            self._say(f"round {update.round}: update rejected: {reply.message}")
-            connection.decline(work.seat, update.round, reply.message)
+            self._say(f"round {parcel.round}: update rejected: {reply.message}")
+            connection.decline(work.seat, parcel.round, reply.message)
         elif reply.outcome == "LATE":
-            self._say(f"round {update.round}: too late, the round had closed")
+            self._say(f"round {parcel.round}: too late, the round had closed")
         work.counts = reply.outcome in ("ACCEPTED", "DUPLICATE")
+        if not work.counts:
+            work.kept.drop_update()
         work.last = work.pending if work.counts else None
         work.pending, work.broke_off = None, False
-        work.last_round = update.round
+        if work.seen is not None:
+            # A restarted client no longer has the x of this round, so it does not name it to the server.
+            work.last_round = parcel.round
 
 
 def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:

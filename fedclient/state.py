@@ -1,6 +1,6 @@
-"""What a client remembers on disk: its c_i and, with lossy coding, what its updates have left out so far.
+"""What a client remembers on disk: its c_i, what lossy coding has left out so far, and its last update.
 
-There is one file per round it came from.
+There is one file of c_i per round it came from, and one with the update that the server has not counted yet.
 
 After training round r the new c_i is written as round r's beside the one before. Which of the two is valid
 the server says in the next round's header: r if the update was counted, the earlier one if it was late or
@@ -11,20 +11,23 @@ state is never mistaken for this one's.
 from __future__ import annotations
 
 import fcntl
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from common import tensorfile
+from common.atomic import write_json
 from common.errors import StateError
 from common.tensors import Flat, Layout, Purpose
 
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
 
 
-class Variates(Protocol):
-    """c_i of one run, by the round it came from."""
+class Kept(Protocol):
+    """What is kept of one run."""
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -38,12 +41,21 @@ class Variates(Protocol):
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
 
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Keeps an update until the next one."""
+
+    def kept_update(self) -> bytes | None:
+        """The update that was kept."""
+
+    def drop_update(self) -> None:
+        """Forgets it."""
+
 
 class State(Protocol):
-    """Where a client keeps its variates."""
+    """Where a client keeps what it remembers."""
 
-    def of_run(self, run_id: str) -> Variates:
-        """The variates kept for one run."""
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> Kept:
+        """What is kept of one run, for this client and a model of this fingerprint."""
 
 
 class StateDir:
@@ -77,16 +89,31 @@ class StateDir:
     ) -> None:
         self._lock.close()
 
-    def of_run(self, run_id: str) -> VariateFiles:
-        """The variates kept for one run."""
-        return VariateFiles(self._path / f"run-{run_id}")
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> RunFiles:
+        """What is kept of one run; refuses that of another client or model."""
+        folder = self._path / f"run-{run_id}"
+        owner = {"client": client, "model": fingerprint}
+        try:
+            found = json.loads((folder / "owner.json").read_text())
+        except FileNotFoundError:
+            found = owner
+        except (OSError, ValueError) as error:
+            raise StateError(f"{folder}/owner.json cannot be read: {error}; remove {folder}") from error
+        if found != owner:
+            raise StateError(
+                f"{folder} holds the state of {found}, this is {owner}; choose another --state-dir"
+            )
+        folder.mkdir(exist_ok=True)
+        write_json(folder / "owner.json", owner)
+        return RunFiles(folder)
 
 
-class VariateFiles:
-    """c_i of one run in files."""
+class RunFiles:
+    """What is kept of one run, in files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._update = folder / "update.parcel"
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -109,6 +136,26 @@ class VariateFiles:
         for r in self.held_rounds():
             if r != counted:
                 self._file(r).unlink()
+
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Keeps an update until the next one.
+
+        It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        scratch = self._update.with_suffix(".tmp")
+        with scratch.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        scratch.replace(self._update)
+
+    def kept_update(self) -> bytes | None:
+        """The update that was kept."""
+        return self._update.read_bytes() if self._update.exists() else None
+
+    def drop_update(self) -> None:
+        """Forgets it."""
+        self._update.unlink(missing_ok=True)
 
     def _file(self, r: int) -> Path:
         return self._folder / f"variate-{r:06d}.safetensors"

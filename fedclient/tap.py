@@ -54,6 +54,10 @@ class TappedTransport:
         """Asks how much of an update has arrived."""
         return self._unary("UpdateProgress", self._inner.progress, request)
 
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+        return self._unary("Renew", self._inner.renew, request)
+
     def close(self) -> None:
         """Hangs up."""
         self._inner.close()

@@ -6,9 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
-import google_crc32c
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ from common.inputs import Inputs
 from common.params import bind, tensor_view
 from common.tensors import Flat, Layout, Purpose
 from fedclient.augment import Augmenter
+from fedclient.parcel import Parcel
 from fedclient.pvr import direction, momentum_step, step
 
 
@@ -84,10 +83,11 @@ class Update:
     seconds: float = 0.0
     """How long it took."""
 
-    @cached_property
-    def id(self) -> str:
-        """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
-        return f"{self.round}-{google_crc32c.value(self.up):08x}"
+    def parcel(self, coding: Coding) -> Parcel:
+        """What is handed in of it; `coding` is the task's."""
+        return Parcel(
+            self.round, coding, self.up, self.steps, self.loss, self.validation_accuracy, self.seconds
+        )
 
 
 class Trainer:

@@ -8,8 +8,11 @@ from typing import Any, Protocol
 
 import grpc
 
+from common.access import Shown
+from common.channel import open_channel
 from common.dialogue import SERVICE
 from common.errors import (
+    AccessError,
     FedError,
     JoinError,
     RunError,
@@ -34,6 +37,7 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _ERRORS: dict[grpc.StatusCode, type[FedError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: AccessError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: JoinError,
     grpc.StatusCode.ABORTED: SupersededError,
     grpc.StatusCode.NOT_FOUND: UnknownClientError,
@@ -63,6 +67,9 @@ class Transport(Protocol):
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
 
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+
     def close(self) -> None:
         """Hangs up."""
 
@@ -72,18 +79,20 @@ class GrpcTransport:
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, server: str, window_bytes: int | None = None) -> None:
+    def __init__(self, server: str, shown: Shown, window_bytes: int | None = None) -> None:
         """`window_bytes` bounds what the server may send ahead of what has been read."""
         self._server = server
+        self._shown = shown
         options = list(_OPTIONS)
         if window_bytes is not None:
             options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", window_bytes)]
-        self._channel = grpc.insecure_channel(server, options=options)
+        self._channel = open_channel(server, shown, options)
         # Messages come and go encoded: a chunk is written around the tensor's own bytes, and read in place.
         self._join: Any = self._channel.unary_unary(f"/{SERVICE}/Join")
         self._pull: Any = self._channel.unary_stream(f"/{SERVICE}/PullRound")
         self._push: Any = self._channel.stream_unary(f"/{SERVICE}/PushUpdate")
         self._progress: Any = self._channel.unary_unary(f"/{SERVICE}/UpdateProgress")
+        self._renew: Any = self._channel.unary_unary(f"/{SERVICE}/Renew")
 
     def join(self, request: bytes) -> bytes:
         """Takes a seat."""
@@ -92,7 +101,7 @@ class GrpcTransport:
     def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
         with self._mapped_errors():
-            yield from self._pull(request)
+            yield from self._pull(request, metadata=self._shown.metadata)
 
     def push(self, frames: Iterator[bytes]) -> bytes:
         """Sends an update."""
@@ -102,13 +111,17 @@ class GrpcTransport:
         """Asks how much of an update has arrived."""
         return self._reply(self._progress, request)
 
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+        return self._reply(self._renew, request)
+
     def close(self) -> None:
         """Hangs up."""
         self._channel.close()
 
     def _reply(self, method: Any, request: Any) -> bytes:
         with self._mapped_errors():
-            reply: bytes = method(request)
+            reply: bytes = method(request, metadata=self._shown.metadata)
             return reply
 
     @contextmanager
@@ -119,4 +132,6 @@ class GrpcTransport:
             code, details = error.code(), error.details() or "no reason given"
             if code in _ERRORS:
                 raise _ERRORS[code](details) from error
+            if self._shown.certificate is not None and "Socket closed" in details:
+                details += "; does the server trust this certificate?"
             raise UnavailableError(f"no server answers at {self._server} ({code.name}: {details})") from error

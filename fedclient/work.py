@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.coding import Coding
 from common.errors import WireError
 from common.intake import share_variate
 from common.tensors import Array, Layout
 from common.wire import START, Position
 from fedclient.connection import Seat
 from fedclient.download import Download
-from fedclient.state import Variates
-from fedclient.train import Task, Trainer, Update
+from fedclient.parcel import Parcel, Sender
+from fedclient.state import Kept
+from fedclient.train import Task, Trainer
 
 
 @dataclass
@@ -22,12 +22,12 @@ class Work:
     seat: Seat
     trainer: Trainer
     layout: Layout
-    variates: Variates
+    kept: Kept
     last_round: int = 0
     """The last round this client is done with."""
-    pending: tuple[Update, Coding] | None = None
+    pending: Parcel | None = None
     """An update that the server has not answered for yet."""
-    last: tuple[Update, Coding] | None = None
+    last: Parcel | None = None
     """The update before, until the next round shows that it counts: a restarted server may ask for it."""
     broke_off: bool = False
     """Whether an attempt to push it has failed, so that part of it may have arrived."""
@@ -39,6 +39,10 @@ class Work:
     """Whether there is a variate to keep at all."""
     seen: Seen | None = None
     download: Download = field(default_factory=Download)
+
+    def sender(self, name: str) -> Sender:
+        """Whose updates these are."""
+        return Sender(self.seat.run_id, name, self.seat.fingerprint, self.trainer.examples)
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Seen:
 
 def held_rounds(work: Work) -> list[int]:
     """The rounds whose c_i is here, as a request tells them: nothing if it is just the last round's."""
-    held = work.variates.held_rounds()
+    held = work.kept.held_rounds()
     if work.last_round and (not work.keeps or (work.counts and work.last_round in held)):
         return []
     return held or ([0] if work.last_round else [])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from common.tensors import Flat, Layout
 from common.wire import CHUNK_BYTES
 from fedclient.connection import Connection
 from fedclient.daemon import ClientConfig, Daemon
+from fedserver.door import Caller
 from fedserver.federation import Federation
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
@@ -32,12 +33,15 @@ from fedserver.workbench import Prepared
 from fedserver.worker import Worker
 
 T = TypeVar("T")
+_CALLER = Caller("")
 
 
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
     """Runs a whole federation and leaves a run directory behind."""
-    if config.deadline is not None:
-        raise ConfigError("a simulation has no --deadline: its clients take turns, and none is late")
+    for name in ("deadline", "lease", "min_clients"):
+        if getattr(config, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(f"a simulation has no {flag}: its clients take turns, and none is late")
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = Federation(config, secrets.token_hex(6), say)
@@ -65,10 +69,10 @@ def _join_all(clients: list[Daemon], connections: list[Connection], running: Fut
     """All at once, because a seat is given only when all are taken."""
     pairs = zip(clients, connections, strict=True)
     pool = ThreadPoolExecutor(len(clients))
-    joining = {pool.submit(client.join, connection) for client, connection in pairs}
+    joining: set[Future[Any]] = {pool.submit(client.join, connection) for client, connection in pairs}
     pool.shutdown(wait=False)
     while joining:
-        done, _ = wait([running, *joining], return_when=FIRST_COMPLETED)
+        done, _ = wait({running, *joining}, return_when=FIRST_COMPLETED)
         for future in done:
             future.result()
         joining -= done
@@ -121,13 +125,13 @@ class _Transport:
 
     def join(self, request: bytes) -> bytes:
         """Takes a seat."""
-        return self._loop.call(self._service.join(request, ""))
+        return self._loop.call(self._service.join(request, _CALLER))
 
     def pull(self, request: bytes) -> Iterator[bytes]:
         """Receives a round."""
 
         async def received() -> list[bytes]:
-            return [frame async for frame in self._service.pull_round(request, "")]
+            return [frame async for frame in self._service.pull_round(request, _CALLER)]
 
         return iter(self._loop.call(received()))
 
@@ -138,11 +142,15 @@ class _Transport:
             for frame in frames:
                 yield frame
 
-        return self._loop.call(self._service.push_update(sent(), ""))
+        return self._loop.call(self._service.push_update(sent(), _CALLER))
 
     def progress(self, request: bytes) -> bytes:
         """Asks how much of an update has arrived."""
-        return self._loop.call(self._service.update_progress(request, ""))
+        return self._loop.call(self._service.update_progress(request, _CALLER))
+
+    def renew(self, request: bytes) -> bytes:
+        """Gives a sign of life."""
+        return self._loop.call(self._service.renew(request, _CALLER))
 
     def close(self) -> None:
         """Nothing to hang up."""
@@ -177,7 +185,7 @@ class _State:
     def __init__(self) -> None:
         self._variates: dict[int, Flat] = {}
 
-    def of_run(self, run_id: str) -> _State:
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> _State:
         """There is only one run."""
         return self
 
@@ -196,3 +204,13 @@ class _State:
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
         self._variates = {r: flat for r, flat in self._variates.items() if r == counted}
+
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Nobody comes back for it."""
+
+    def kept_update(self) -> bytes | None:
+        """None is kept."""
+        return None
+
+    def drop_update(self) -> None:
+        """None is kept."""

@@ -17,6 +17,7 @@ from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
 from common.config import VARIATES, WEIGHTINGS, RunConfig
 from common.schedule import SCHEDULES
+from fedserver.keys_cli import certs, tokens
 
 HELP = {
     "algorithm": "How clients are kept from drifting apart.",
@@ -25,7 +26,7 @@ HELP = {
     "data_dir": "Where data sets that are not built in are read from and downloaded to.",
     "image_size": "Bring images to this height and width, to save time.",
     "width": "Factor on the channels of a built-in model, to save time.",
-    "num_clients": "N; round 1 starts when all have joined.",
+    "num_clients": "N; round 1 starts when all have joined, or --min-clients of them.",
     "rounds": "R; the server ends after the last one.",
     "local_epochs": "E, passes of each client over its shard per round.  [default: 1]",
     "local_steps": "K, minibatch steps per client and round, instead of --local-epochs.",
@@ -39,9 +40,13 @@ HELP = {
     "partition": "JSON file with ready-made shards; see fedlab partition.",
     "validation": "Share of every shard that its client keeps for validation.",
     "weighting": "Weights of the mean over clients.",
+    "aggregation": "mean, or median or trimmed:F of each number over all clients, if not all are trusted.",
+    "norm_bound": "Leave out updates larger than this many times the median.  [default: none]",
     "clients_per_round": "S, clients drawn at random for each round.  [default: all]",
+    "min_clients": "Start with this many clients; the others may join later.  [default: all]",
+    "lease": "Seconds without a sign of life after which a client is not waited for.  [default: for ever]",
     "deadline": "Seconds after which a round closes without those who have not answered.  [default: never]",
-    "quorum": "Share of a round's clients that must have answered for the deadline to close it.",
+    "quorum": "Share of a round's clients whose updates must be in before anybody is left out.",
     "variates": "Send control variates, or derive them from the models wherever both sides can.",
     "seed": "Fixes initialisation, shards and batches.",
     "cka": "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",
@@ -170,30 +175,58 @@ def main() -> None:
     help="Append every message to this file, for fedwire.",
 )
 @click.option("--resume/--no-resume", default=True, help="Go on with the run in --run-dir, if there is one.")
+@click.option(
+    "--certs",
+    "certs_dir",
+    type=click.Path(path_type=Path),
+    help="Use TLS: folder with ca.pem, crl.pem, server.pem and server.key. Clients need a certificate.",
+)
+@click.option(
+    "--tokens",
+    "tokens_dir",
+    type=click.Path(path_type=Path),
+    help="Clients need a token of this folder, and no certificate.",
+)
+@click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
 @run_options
-def run(listen: str, capture: Path | None, resume: bool, **settings: Any) -> None:
+def run(
+    listen: str,
+    capture: Path | None,
+    resume: bool,
+    certs_dir: Path | None,
+    tokens_dir: Path | None,
+    insecure: bool,
+    **settings: Any,
+) -> None:
     """Serve one training run and end when it is over.
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
     """
     config, run_dir = resolved(**settings)
     command.require_address("--listen", listen)
+    from fedserver.entrance import Entrance
     from fedserver.server import serve
 
     command.deaf_at_exit()
-    ended = serve(config, listen, run_dir, command.say, capture_path=capture, resume=resume)
+    entrance = Entrance(certs_dir, tokens_dir, insecure)
+    ended = serve(
+        config, listen, run_dir, command.say, entrance=entrance, capture_path=capture, resume=resume
+    )
     raise SystemExit(command.exit_code(asyncio.run(ended)))
 
 
 @main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+@click.option("--name", default="", help="Whose certificate to show, with --certs.")
+@command.access_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(server: str, as_json: bool) -> None:
+def status(server: str, name: str, as_json: bool, **shown: Any) -> None:
     """Say what a running server is doing."""
     command.require_address("--server", server)
+    access = command.access(server, name, **shown)
     from fedserver.inquiry import ask
 
-    reply = ask(server)
+    reply = ask(server, access)
     if as_json:
         click.echo(json.dumps(reply, indent=2))
         return
@@ -211,3 +244,7 @@ def health(server: str) -> None:
 
     require_health(server)
     click.echo("serving")
+
+
+main.add_command(certs)
+main.add_command(tokens)

@@ -1,4 +1,4 @@
-"""The service on a gRPC server: handlers, and errors as status codes."""
+"""The service on a gRPC server: who calls, handlers, and errors as status codes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import grpc
 
 from common.dialogue import SERVICE
 from common.errors import (
+    AccessError,
+    CertificateError,
     FedError,
     JoinError,
     SupersededError,
@@ -17,12 +19,16 @@ from common.errors import (
     WireError,
     WrongRunError,
 )
+from fedserver.door import Caller, Door, Refusals
 from fedserver.service import Service
 
+HEALTH = "/grpc.health.v1.Health/"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
     (WireError, grpc.StatusCode.INVALID_ARGUMENT),
+    (AccessError, grpc.StatusCode.UNAUTHENTICATED),
+    (CertificateError, grpc.StatusCode.UNAUTHENTICATED),
     (SupersededError, grpc.StatusCode.ABORTED),
     (JoinError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (UnknownClientError, grpc.StatusCode.NOT_FOUND),
@@ -31,37 +37,63 @@ _CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
 ]
 
 
-def handler(service: Service) -> grpc.GenericRpcHandler:
+class Endpoint:
     """All calls of the service, on encoded messages: the service counts and decodes them itself."""
 
-    async def pull_round(request: bytes, context: Context) -> AsyncIterator[bytes]:
+    def __init__(self, service: Service, door: Door, refusals: Refusals) -> None:
+        self._service = service
+        self._door = door
+        self._refusals = refusals
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """For a gRPC server."""
+        service = self._service
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Join": grpc.unary_unary_rpc_method_handler(self._replying(service.join)),
+            "PullRound": grpc.unary_stream_rpc_method_handler(self._pull_round),
+            "PushUpdate": grpc.stream_unary_rpc_method_handler(self._replying(service.push_update)),
+            "UpdateProgress": grpc.unary_unary_rpc_method_handler(self._replying(service.update_progress)),
+            "Renew": grpc.unary_unary_rpc_method_handler(self._replying(service.renew)),
+            "Status": grpc.unary_unary_rpc_method_handler(self._replying(service.status)),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def admit(self, method: str, context: Context) -> None:
+        """Ends a call of somebody who is not let in, before any of it is read. Anyone may ask for health."""
+        if method.startswith(HEALTH):
+            return
         try:
-            async for frame in service.pull_round(request, context.peer()):
+            self._caller(context)
+        except FedError as error:
+            await self._abort(context, error)
+
+    async def _pull_round(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        try:
+            async for frame in self._service.pull_round(request, self._caller(context)):
                 yield frame
         except (FedError, OSError) as error:
-            await _abort(context, error)
+            await self._abort(context, error)
 
-    methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Join": grpc.unary_unary_rpc_method_handler(_replying(service.join)),
-        "PullRound": grpc.unary_stream_rpc_method_handler(pull_round),
-        "PushUpdate": grpc.stream_unary_rpc_method_handler(_replying(service.push_update)),
-        "UpdateProgress": grpc.unary_unary_rpc_method_handler(_replying(service.update_progress)),
-        "Status": grpc.unary_unary_rpc_method_handler(_replying(service.status)),
-    }
-    return grpc.method_handlers_generic_handler(SERVICE, methods)
+    def _replying(
+        self, method: Callable[[Any, Caller], Awaitable[bytes]]
+    ) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def handle(request: Any, context: Context) -> Any:
+            try:
+                return await method(request, self._caller(context))
+            except (FedError, OSError) as error:
+                await self._abort(context, error)
 
+        return handle
 
-def _replying(method: Callable[[Any, str], Awaitable[bytes]]) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def handle(request: Any, context: Context) -> Any:
-        try:
-            return await method(request, context.peer())
-        except (FedError, OSError) as error:
-            await _abort(context, error)
+    def _caller(self, context: Context) -> Caller:
+        shown: Any = context.auth_context().get("x509_pem_cert", (None,))
+        said: Any = dict(context.invocation_metadata() or ()).get("authorization", "")
+        return self._door.admit(context.peer(), shown[0], said if isinstance(said, str) else "")
 
-    return handle
-
-
-async def _abort(context: Context, error: FedError | OSError) -> None:
-    """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
-    code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-    await context.abort(code, str(error))
+    async def _abort(self, context: Context, error: FedError | OSError) -> None:
+        """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
+        if isinstance(error, AccessError | CertificateError):
+            self._refusals.note(str(error))
+            self._service.refuse(error.proven if isinstance(error, AccessError) else "", str(error))
+        code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
+        await context.abort(code, str(error))

@@ -22,12 +22,19 @@ from common.names import require_name
 from common.schedule import step_size
 from common.tensors import Flat, Layout, fingerprint
 from common.wire import Frame, Position
+from fedserver.leases import Leases
 from fedserver.ledger import Ledger
 from fedserver.members import Member, Members, OwnData
 from fedserver.openround import Answer, OpenRound, Outcome
+from fedserver.patience import Patience, supervise
+from fedserver.rate import Rate
 from fedserver.spool import Spool, Upload
 from fedserver.traffic import Traffic
 from fedserver.workbench import Prepared
+
+JOINS_PER_S = 200.0
+MAX_WAITING = 1000
+"""Clients that may wait for a seat beside those there are seats for."""
 
 
 class Phase(Enum):
@@ -61,7 +68,8 @@ class Federation:
         self.config = config
         self.run_id = run_id
         self.say = say
-        self.members = Members(config.num_clients)
+        self.members = Members(config.num_clients, config.min_clients)
+        self.leases = Leases(config.lease)
         self.traffic = Traffic(lambda name: name in self.members.by_name, capture)
         self.phase = Phase.PREPARING
         self.round: OpenRound | None = None
@@ -79,6 +87,7 @@ class Federation:
         self.spool: Spool
         self._gone: dict[int, Answer] = {}
         """Clients that left, by index."""
+        self._joins = Rate(JOINS_PER_S, MAX_WAITING + config.num_clients)
         self._stopping = False
         self._changed = asyncio.Condition()
 
@@ -114,33 +123,29 @@ class Federation:
         return current
 
     def drawn(self, r: int) -> list[int]:
-        """The clients of a round, by index: all, or as many as are drawn for each."""
-        n, s = self.config.num_clients, self.config.clients_per_round or self.config.num_clients
-        if s == n:
-            return list(range(n))
-        order = seeds.stream(self.config.seed, seeds.SELECTION, r).permutation(n)
-        return sorted(int(i) for i in order[:s])
+        """The clients of a round, by index: all that are seated, or as many as are drawn for each round.
 
-    async def enforce_deadline(self, current: OpenRound) -> None:
-        """Once time is up and a quorum has answered, closes a round for everybody else."""
-        if self.config.deadline is None:
-            return
-        _, waiting = await asyncio.wait(current.answers.values(), timeout=self.config.deadline)
-        needed = math.ceil(self.config.quorum * len(current.answers))
-        told = False
-        while waiting and len(updates := current.updates()) < needed:
-            if not told:
-                told = True
-                self.say(
-                    f"round {current.number}: the deadline is over with {len(updates)} updates; "
-                    f"waiting for {needed}"
-                )
-            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for i, answer in current.answers.items():
-            if not answer.done():
-                name = next(m.name for m in self.members.by_name.values() if m.index == i)
-                self.say(f"round {current.number}: {name} has not answered by the deadline")
-                answer.set_result(Answer(name, 0, 0, 0, 0.0, declined="no answer by the deadline"))
+        Seed and round alone decide, except that clients that are gone are taken only where too few are here.
+        """
+        n, s = self.config.num_clients, self.config.clients_per_round or self.config.num_clients
+        order = range(n) if s == n else seeds.stream(self.config.seed, seeds.SELECTION, r).permutation(n)
+        seated = [int(i) for i in order if int(i) in self.members.by_index]
+        return sorted(sorted(seated, key=self.is_gone)[:s])
+
+    def is_gone(self, i: int) -> bool:
+        """Whether a client has left, or has not been heard of for too long."""
+        return i in self._gone or self.leases.left(i) <= 0
+
+    async def supervise(self, current: OpenRound) -> None:
+        """Sees to it that a round ends."""
+        patience = Patience(self.config.deadline, self.config.quorum)
+        await supervise(current, patience, self.leases, lambda i: self.members.by_index[i].name, self.say)
+
+    def heard_of(self, name: str) -> Member:
+        """The member of this name, which has just given a sign of life."""
+        member = self.members.get(name)
+        self.leases.renew(member.index)
+        return member
 
     async def stop(self) -> None:
         """Sends everybody away who waits; they may come back to another server process."""
@@ -157,12 +162,20 @@ class Federation:
             self._changed.notify_all()
 
     async def join(self, name: str, own_data: OwnData | None) -> Member:
-        """A seat in the run; waits until all seats are taken."""
+        """A seat in the run; waits until there are enough clients to start."""
         require_name(name)
+        if not self._joins.take() or len(self.members.waiting) > self.config.num_clients + MAX_WAITING:
+            raise UnavailableError("too many clients join at once; try again")
         if own_data is not None and own_data.examples < 1:
             raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
+        known = name in self.members.by_name or not self.members.complete.is_set()
         member = await self.members.join(name, own_data, lambda: self.say_waiting(name))
+        if not known:
+            self.say(
+                f"{name} joins; {len(self.members.by_name)} of {self.config.num_clients} seats are taken"
+            )
         self._gone.pop(member.index, None)
+        self.leases.renew(member.index)
         return member
 
     async def next_round(self, member: Member) -> OpenRound | None:
@@ -284,5 +297,5 @@ class Federation:
 
     def say_waiting(self, name: str = "") -> None:
         """Says who is here while the run waits for clients."""
-        seats = f"{len(self.members.waiting)} of {self.config.num_clients} clients"
+        seats = f"{len(self.members.waiting)} of {self.members.needed} clients"
         self.say(f"{name} is here; {seats}" if name else f"waiting for clients; {seats} are here")

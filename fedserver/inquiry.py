@@ -7,18 +7,24 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from common.access import Access, Shown
+from common.channel import open_channel
 from common.dialogue import SERVICE
-from common.errors import UnavailableError
+from common.errors import AccessError, UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 
 
-def ask(server: str, timeout_s: float = 5.0) -> dict[str, Any]:
+def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
     """The status of a server as plain values."""
-    with grpc.insecure_channel(server) as channel:
+    shown = access.read() if access is not None else Shown()
+    with open_channel(server, shown) as channel:
         try:
-            reply = FederationStub(channel).Status(pb.StatusRequest(), timeout=timeout_s)
+            stub = FederationStub(channel)
+            reply = stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=shown.metadata)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise AccessError(f"{server}: {error.details()}") from error
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error

@@ -22,6 +22,7 @@ from common.coding import downward
 from common.errors import ConfigError, RunError
 from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
 from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
+from common.trust import move_norm
 from common.wire import Frame, chunk_frames
 from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.federation import Federation, Result
@@ -38,10 +39,12 @@ class Rounds:
 
     def __init__(self, federation: Federation, run_dir: RunDir, workbench: Workbench) -> None:
         self._federation = federation
+        federation.members.on_seated = self._write_seats
         self._config = federation.config
         self._run_dir = run_dir
         self._workbench = workbench
         self._algorithm = ALGORITHMS[self._config.algorithm]
+        self._trust = self._config.trust
         self._server: ServerState | None = None
         self._intake: Intake
         self._checkpoints: Checkpoints
@@ -62,7 +65,7 @@ class Rounds:
             self._federation.say_waiting()
         await self._federation.members.complete.wait()
         if self._run_dir.previous is None:
-            self._run_dir.write_config(described(self._federation))
+            self._write_seats()
         evaluation: asyncio.Task[None] | None = None
         try:
             for r in range(done + 1, self._config.rounds + 1):
@@ -83,6 +86,9 @@ class Rounds:
                 evaluation.cancel()
                 await asyncio.gather(evaluation, return_exceptions=True)
         await self._federation.end("")
+
+    def _write_seats(self) -> None:
+        self._run_dir.write_config(described(self._federation))
 
     async def _prepare(self) -> Flat:
         """Builds what the run needs and returns the first broadcast: x^0, and c at zero."""
@@ -157,24 +163,32 @@ class Rounds:
         seen, frames = await asyncio.to_thread(self._encode, r, flat)
         derivable = self._shared and self._config.variates == "derived"
         current = await self._federation.open(r, seen, frames, derivable)
-        aggregate = Aggregate(self._federation.layout, seen)
+        aggregate = self._trust.aggregate(self._federation.layout, seen)
         self._consistent = True
         counted: dict[int, Answer] = {}
+        norms: dict[int, float] = {}
         answers = []
-        deadline = asyncio.create_task(self._federation.enforce_deadline(current))
+        supervision = asyncio.create_task(self._federation.supervise(current))
         try:
             for i, coming in current.answers.items():
                 answers.append(answer := await coming)
                 if not answer.declined:
                     counted[i] = answer
-                    await asyncio.to_thread(self._fold, aggregate, current, i, answer)
+                    if self._trust.norm_bound is None:
+                        await asyncio.to_thread(self._fold, aggregate, current, i, answer)
+                    else:
+                        norms[i] = await asyncio.to_thread(self._move_norm, current, i, answer)
         finally:
-            deadline.cancel()
+            supervision.cancel()
+        left_out = self._leave_out(r, counted, norms)
+        for i in sorted(norms.keys() & counted.keys()):
+            await asyncio.to_thread(self._fold, aggregate, current, i, counted[i])
         if not counted:
             reasons = " | ".join(sorted({answer.declined for answer in answers})[:3])
             raise RunError(f"round {r}: no client has an update to give: {reasons}")
         closing: dict[str, Any] = {
             "updates": len(counted),
+            **({"left_out": left_out} if self._trust.norm_bound is not None else {}),
             "train_loss": sum(answer.loss for answer in counted.values()) / len(counted),
             "validation_accuracy": _mean(answer.validation_accuracy for answer in counted.values()),
             "eta_l": self._federation.eta_l(r),
@@ -223,12 +237,35 @@ class Rounds:
     def _fold(self, aggregate: Aggregate, current: OpenRound, i: int, answer: Answer) -> None:
         ledger, r = self._federation.ledger, current.number
         weight = float(answer.examples) if self._config.weighting == "examples" else 1.0
-        c_i = ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
-        raw = self._federation.spool.read(r, i)
-        values = self._intake.values(raw, current.seen, c_i, self._step_sum(answer))
+        values, c_i = self._values(current, i, answer)
+        if self._trust.aggregation != "mean":
+            # Held until all are there, so in a file and not in memory.
+            values = self._federation.spool.write_values(r, i, values)
         self._consistent &= self._intake.follows(values, current.seen, c_i, self._step_sum(answer))
         aggregate.add(values, c_i, weight)
         ledger.stage(i, r, current.seen, values)
+
+    def _move_norm(self, current: OpenRound, i: int, answer: Answer) -> float:
+        """How far a client has moved from x."""
+        return move_norm(self._federation.layout, current.seen, self._values(current, i, answer)[0])
+
+    def _leave_out(self, r: int, counted: dict[int, Answer], norms: dict[int, float]) -> dict[str, float]:
+        """Takes those out of the round whose updates are too large; by name, in medians."""
+        left_out = {}
+        for i, times in self._trust.outliers(norms).items():
+            name = counted.pop(i).name
+            left_out[name] = times
+            self._federation.say(
+                f"round {r}: leaves out {name}: its update is {times:.3g} times the median, "
+                f"the bound is {self._trust.norm_bound:g}"
+            )
+        return left_out
+
+    def _values(self, current: OpenRound, i: int, answer: Answer) -> tuple[Flat, Flat | None]:
+        """y_i, buffers and c_i+ of an update, and the c_i before."""
+        c_i = self._federation.ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
+        raw = self._federation.spool.read(current.number, i)
+        return self._intake.values(raw, current.seen, c_i, self._step_sum(answer)), c_i
 
     def _step_sum(self, answer: Answer) -> float:
         """Sum of the step sizes that a client has taken."""

@@ -18,8 +18,13 @@ from common.capture import CaptureWriter
 from common.config import RunConfig
 from common.dialogue import SERVICE
 from common.errors import ConfigError
-from fedserver.endpoint import handler
+from common.wire import CHUNK_BYTES
+from fedserver.crowd import Crowd
+from fedserver.door import Refusals
+from fedserver.endpoint import Endpoint
+from fedserver.entrance import Entrance, TlsFiles
 from fedserver.federation import Federation
+from fedserver.handshakes import HandshakeLog
 from fedserver.record import RunDir
 from fedserver.rounds import Rounds
 from fedserver.service import Service
@@ -31,10 +36,17 @@ RETURN_S = 30.0
 """The same for a server that was started again after the end: its clients may be starting too."""
 SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
-WINDOW_BYTES = 1 << 20
-"""HTTP/2 receive window of an upload: bounds what a fast sender can make the server hold."""
+WINDOW_BYTES = 1 << 16
+"""HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
+MAX_MESSAGE_BYTES = CHUNK_BYTES + (1 << 16)
+"""A chunk with its envelope; no other message is larger."""
+MAX_CONNECTIONS = 1024
+"""Beside two for every client, one of which may be a broken one that is not noticed yet."""
 
 _OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.server_handshake_timeout_ms", 20_000),
     # Without this a second server would share the port in silence.
     ("grpc.so_reuseport", 0),
     ("grpc.http2.bdp_probe", 0),
@@ -57,11 +69,14 @@ async def serve(
     run_path: Path,
     say: Callable[[str], None],
     *,
+    entrance: Entrance,
     capture_path: Path | None = None,
     resume: bool = True,
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
+    entrance.require_safe(listen)
+    door, tls, refusals = entrance.door(say), entrance.tls(), Refusals(say)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         run_dir.require_same_settings(config.as_dict())
         run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
@@ -71,8 +86,11 @@ async def serve(
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         workbench = WorkerProcess()
         try:
+            if tls is not None:
+                stack.enter_context(HandshakeLog(refusals))
             federation = Federation(config, run_id, say, capture)
-            server, port = await _create(federation, listen)
+            endpoint = Endpoint(Service(federation), door, refusals)
+            server, port = await _create(endpoint, listen, tls, config.num_clients)
             federation.traffic.watch(port)
             await server.start()
             host = listen.rpartition(":")[0]
@@ -129,20 +147,31 @@ def _signal_future() -> asyncio.Future[int]:
     return stopped
 
 
-async def _create(federation: Federation, listen: str) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((handler(Service(federation)),))
+async def _create(
+    endpoint: Endpoint, listen: str, tls: TlsFiles | None, num_clients: int
+) -> tuple[grpc.aio.Server, int]:
+    connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
+    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Crowd(endpoint.admit)])
+    server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy = health.aio.HealthServicer()
     await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        port = server.add_insecure_port(listen)
+        port = _listen(server, listen, tls)
     except RuntimeError as error:
         raise ConfigError(
             f"--listen {listen}: cannot listen there (is the port in use?); choose another, or port 0 for any"
         ) from error
     return server, port
+
+
+def _listen(server: grpc.aio.Server, listen: str, tls: TlsFiles | None) -> int:
+    if tls is None:
+        return server.add_insecure_port(listen)
+    ca = tls.client_authority
+    pair = (tls.key, tls.certificate)
+    return server.add_secure_port(listen, grpc.ssl_server_credentials([pair], ca, ca is not None))
 
 
 async def _settle() -> None:

@@ -16,6 +16,7 @@ from common.tensors import Purpose
 from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
+from fedserver.door import Caller
 from fedserver.federation import Federation
 from fedserver.members import Member, OwnData
 from fedserver.openround import Answer, OpenRound, Outcome
@@ -43,10 +44,12 @@ class Service:
         self._traffic = federation.traffic
         self._uploads = asyncio.Semaphore(MAX_UPLOADS)
 
-    async def join(self, data: bytes, peer: str) -> bytes:
+    async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
-        with self._traffic.call("Join", peer) as call:
-            reply = await self._seat(parsed(pb.JoinRequest, call.received(data)))
+        with self._traffic.call("Join", caller.peer) as call:
+            request = parsed(pb.JoinRequest, call.received(data))
+            caller.require(request.client)
+            reply = await self._seat(request)
             return call.sent(reply.SerializeToString())
 
     async def _seat(self, request: pb.JoinRequest) -> pb.JoinReply:
@@ -77,16 +80,19 @@ class Service:
             shard=None
             if member.shard is None
             else pb.Shard(dataset=federation.config.dataset, indices=member.shard),
+            lease_seconds=federation.config.lease or 0.0,
         )
 
-    async def pull_round(self, data: bytes, peer: str) -> AsyncIterator[bytes]:
+    async def pull_round(self, data: bytes, caller: Caller) -> AsyncIterator[bytes]:
         """Encoded `RoundFrame`s of the next round."""
-        with self._traffic.call("PullRound", peer) as call:
+        with self._traffic.call("PullRound", caller.peer) as call:
             request = parsed(pb.PullRoundRequest, call.received(data))
             federation = self._federation
+            caller.require(request.client)
             federation.require_run(request.run_id)
-            member = federation.members.get(request.client)
+            member = federation.heard_of(request.client)
             current = await federation.next_round(member)
+            caller.require_admitted()
             if current is None:
                 # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
                 federation.told.add(member.name)
@@ -160,6 +166,8 @@ class Service:
             num_clients=config.num_clients,
             eta_g=config.eta_g,
             weighting=config.weighting,
+            aggregation="" if config.aggregation == "mean" else config.aggregation,
+            norm_bound=config.norm_bound or 0.0,
         )
         if config.local_steps is not None:
             header.local_steps = config.local_steps
@@ -167,11 +175,11 @@ class Service:
             header.local_epochs = config.local_epochs or 1
         return header
 
-    async def push_update(self, frames: AsyncIterable[bytes], peer: str) -> bytes:
+    async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""
-        with self._traffic.call("PushUpdate", peer) as call:
+        with self._traffic.call("PushUpdate", caller.peer) as call:
             try:
-                reply = await self._take_in(aiter(frames), call)
+                reply = await self._take_in(aiter(frames), call, caller)
             except WireError as error:
                 reply = pb.PushUpdateReply(
                     outcome=pb.PushUpdateReply.REJECTED,
@@ -181,14 +189,16 @@ class Service:
                 )
             return call.sent(reply.SerializeToString())
 
-    async def _take_in(self, frames: AsyncIterator[bytes], call: Call) -> pb.PushUpdateReply:
+    async def _take_in(self, frames: AsyncIterator[bytes], call: Call, caller: Caller) -> pb.PushUpdateReply:
         first = await self._next_frame(frames, call)
         opening = parsed(pb.UpdateFrame, first) if first is not None else pb.UpdateFrame()
         if opening.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
         federation, header = self._federation, opening.header
+        caller.require(header.client)
         federation.require_run(header.run_id)
         answer = _answer(header)
+        member = federation.heard_of(answer.name)
         if header.leaving:
             federation.leave(answer.name, answer.declined or "no reason given")
             return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
@@ -198,12 +208,13 @@ class Service:
         if outcome is None:
             require_same(read_manifest(header.tensors), federation.intake.coding)
             start = (header.resume_from.tensor, header.resume_from.offset)
-            async with self._uploads:
-                outcome = await self._receive(frames, call, answer, start)
+            with federation.leases.held(member.index):
+                async with self._uploads:
+                    outcome = await self._receive(frames, call, caller, answer, start)
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.Outcome.Value(outcome.name))
 
     async def _receive(
-        self, frames: AsyncIterator[bytes], call: Call, answer: Answer, start: Position
+        self, frames: AsyncIterator[bytes], call: Call, caller: Caller, answer: Answer, start: Position
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
         federation = self._federation
@@ -224,6 +235,7 @@ class Service:
             if error.fault is not Fault.TOO_FEW_BYTES:
                 federation.drop(answer.name, upload)
             raise
+        caller.require_admitted()
         upload.require_current(stream)
         outcome = federation.finish(answer, upload)
         if outcome is not Outcome.ACCEPTED:
@@ -252,10 +264,11 @@ class Service:
                 future.cancel()
         return None if frame is None else call.received(frame)
 
-    async def update_progress(self, data: bytes, peer: str) -> bytes:
+    async def update_progress(self, data: bytes, caller: Caller) -> bytes:
         """How much of an update is here already."""
-        with self._traffic.call("UpdateProgress", peer) as call:
+        with self._traffic.call("UpdateProgress", caller.peer) as call:
             request = parsed(pb.UpdateProgressRequest, call.received(data))
+            caller.require(request.client)
             self._federation.require_run(request.run_id)
             part = self._federation.part(request.client, request.round, request.update_id)
             if part is not None:
@@ -264,9 +277,23 @@ class Service:
             received = tensor_pb2.Position(tensor=tensor, offset=offset)
             return call.sent(pb.UpdateProgressReply(received=received).SerializeToString())
 
-    async def status(self, data: bytes, peer: str) -> bytes:
+    async def renew(self, data: bytes, caller: Caller) -> bytes:
+        """Takes note of a sign of life."""
+        with self._traffic.call("Renew", caller.peer) as call:
+            request = parsed(pb.RenewRequest, call.received(data))
+            caller.require(request.client)
+            self._federation.require_run(request.run_id)
+            self._federation.heard_of(request.client)
+            return call.sent(pb.RenewReply().SerializeToString())
+
+    def refuse(self, name: str, reason: str) -> None:
+        """A client that is who it says is not admitted any more: nobody waits for it."""
+        if name in self._federation.members.by_name:
+            self._federation.leave(name, reason)
+
+    async def status(self, data: bytes, caller: Caller) -> bytes:
         """What the run is doing."""
-        with self._traffic.call("Status", peer) as call:
+        with self._traffic.call("Status", caller.peer) as call:
             parsed(pb.StatusRequest, call.received(data))
             return call.sent(status_reply(self._federation).SerializeToString())
 

@@ -142,6 +142,13 @@ class Spool:
         mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
         return mapped[: self._coding.wire.num_bytes]
 
+    def write_values(self, r: int, i: int, values: Flat) -> Flat:
+        """Decoded values of a kept update, mapped rather than held in memory."""
+        path = self.path(r, i).with_suffix(".values")
+        values.tofile(path)
+        mapped: Flat = np.memmap(path, np.uint8, "r")
+        return mapped
+
     def drop_round(self, r: int) -> None:
         """Removes all updates of a round, and what is left of broken uploads."""
         for i in list(self._parts):

@@ -46,9 +46,13 @@ def _clients(federation: Federation) -> list[pb.ClientStatus]:
             index=member.index,
             examples=member.examples,
             counted_round=federation.ledger.counted.get(member.index, 0),
-            state="training"
-            if federation.round is not None and federation.round.waits_for(member.index)
-            else "answered",
+            state=_state(federation, member.index),
         )
         for member in members
     ]
+
+
+def _state(federation: Federation, i: int) -> str:
+    if federation.is_gone(i):
+        return "gone"
+    return "training" if federation.round is not None and federation.round.waits_for(i) else "answered"

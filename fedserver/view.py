@@ -1,11 +1,14 @@
-"""The status of a run, for people."""
+"""The status of a run and the certificates of a federation, for people."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from fedserver.issued import Issued
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -39,3 +42,21 @@ def show_status(status: dict[str, Any]) -> None:
             shown = ("-" if counts[k] is None else f"{counts[k]:,}" for k in ("payload", "encoded", "socket"))
             by_client.add_row(client or "(no seat)", direction, *shown)
     console.print(by_client)
+
+
+def show_certificates(entries: Iterable[Issued]) -> None:
+    """Prints certificates as a table, with the beginning of each serial."""
+    table = Table()
+    for title in ("name", "kind", "state", "from", "until", "for", "serial"):
+        table.add_column(title, overflow="fold", no_wrap=title in ("from", "until"))
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            entry.kind,
+            entry.state,
+            f"{entry.valid_from:%Y-%m-%d}",
+            f"{entry.valid_until:%Y-%m-%d}",
+            "\n".join(entry.sans),
+            f"{entry.serial:x}"[:8],
+        )
+    Console().print(table)

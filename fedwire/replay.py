@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import tensorfile
-from common.aggregate import Aggregate, ServerState
+from common.aggregate import ServerState
 from common.algorithms import ALGORITHMS
 from common.coding import Coding
-from common.errors import DataError
+from common.errors import ConfigError, DataError
 from common.intake import Intake, reduced, share_variate, shared_step_sum
 from common.names import natural
 from common.tensors import Flat, Layout, Purpose
+from common.trust import Trust, move_norm
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, assemble, transfers, values
@@ -117,18 +118,19 @@ class Replay:
             raise DataError(f"round {r}: no accepted update is in the capture")
         codecs = header.update_codec or "fp32", header.control_codec or "fp32"
         intake = Intake(layout, algorithm, *codecs, header.derived)
-        aggregate = Aggregate(layout, seen)
+        trust = _trust(r, header)
+        aggregate = trust.aggregate(layout, seen)
         consistent = True
         unknown = []
         steps = []
-        for transfer in ups:
+        for transfer in self._within_bound(ups, trust, intake, current):
             update = transfer.header
             assert isinstance(update, pb.UpdateHeader)
             c_i = self._variates.get(transfer.client)
             if c_i is None and self._counted(r, transfer.client) and layout.indices(Purpose.CONTROL):
                 unknown.append(transfer.client)
             steps.append(update.steps * header.eta_l)
-            found = intake.values(assemble(self._capture, transfer), seen, c_i, steps[-1])
+            found = self._found(transfer, intake, current)
             consistent &= intake.follows(found, seen, c_i, steps[-1])
             aggregate.add(found, c_i, float(update.examples) if header.weighting == "examples" else 1.0)
             self._variates[transfer.client] = found[layout.part(*MODEL).num_bytes :]
@@ -143,6 +145,26 @@ class Replay:
         if _lossy(current.coding):
             problems.append("c was coded with a loss, so the server's own c is not on the wire")
         return new, problems
+
+    def _found(self, transfer: Transfer, intake: Intake, current: _Broadcast) -> Flat:
+        """y_i, buffers and c_i+ of an update."""
+        update = transfer.header
+        assert isinstance(update, pb.UpdateHeader)
+        c_i = self._variates.get(transfer.client)
+        raw = assemble(self._capture, transfer)
+        return intake.values(raw, current.flat, c_i, update.steps * current.header.eta_l)
+
+    def _within_bound(
+        self, ups: list[Transfer], trust: Trust, intake: Intake, current: _Broadcast
+    ) -> list[Transfer]:
+        """The updates that the server has not left out."""
+        if trust.norm_bound is None:
+            return ups
+        norms = {
+            t.client: move_norm(current.layout, current.flat, self._found(t, intake, current)) for t in ups
+        }
+        outliers = trust.outliers(norms)
+        return [t for t in ups if t.client not in outliers]
 
     def _counted(self, r: int, client: str) -> bool:
         """Whether the server already counts an update of this client."""
@@ -190,6 +212,13 @@ def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range
         for k in chosen
         if layout.raw(one, k).tobytes() != layout.raw(other, k).tobytes()
     ]
+
+
+def _trust(r: int, header: pb.RoundHeader) -> Trust:
+    try:
+        return Trust(header.aggregation or "mean", header.norm_bound or None)
+    except ConfigError as error:
+        raise DataError(f"round {r}: this release does not know the server's rule: {error}") from error
 
 
 def _lossy(coding: Coding) -> bool:

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No setting of the caller's reaches a test."""
     for name in os.environ:
-        if name.startswith(("FEDSERVER_", "FEDCLIENT_")):
+        if name.startswith(("FEDSERVER_", "FEDCLIENT_", "FEDPVR_")):
             monkeypatch.delenv(name)
 
 

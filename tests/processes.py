@@ -109,6 +109,13 @@ class Federation:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes.pop(name).wait()
 
+    def stop(self, name: str) -> None:
+        """Asks a process to end, and everybody else after it."""
+        self.processes[name].send_signal(signal.SIGTERM)
+        assert self.exit_code(name) == 0
+        for other in self.processes.values():
+            other.kill()
+
     def close(self) -> None:
         """Ends what is left."""
         for process in self.processes.values():

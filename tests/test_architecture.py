@@ -21,10 +21,11 @@ MAY_IMPORT = {
     "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedwire", "fedlab"},
 }
 ONLY_IN = {
-    "click": {"cli.py"},
-    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py"},
+    "click": {"cli.py", "keys_cli.py"},
+    "cryptography": {"certificates.py", "authority.py", "signer.py"},
+    "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py", "channel.py", "crowd.py"},
     "fedpvr": {
-        *("wire.py", "manifest.py", "dialogue.py", "capture.py"),
+        *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
         *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
         *("transfers.py", "inspect.py", "replay.py"),
     },

@@ -213,6 +213,17 @@ def test_compare_ends_with_a_table(project: Callable[..., Project]) -> None:
     assert [line.split()[1] for line in table[2:]] == ["fedavg", "scaffold", "fedpvr"]
 
 
+def test_certificates_are_asked_for_and_shown(project: Callable[..., Project]) -> None:
+    closed = project("tls", CLIENTS="2", ROUNDS="2")
+    certs = ("run", "--rm", "--no-deps", "-T", "server", "fedserver", "certs")
+    closed.compose(*certs, "init", "--dir", "/certs", "--host", "server")
+    for name in ("client-1", "client-2"):
+        closed.compose(*certs, "issue", name, "--dir", "/certs")
+    closed.compose("up", "-d")
+    assert set(closed.exit_codes().values()) == {0}
+    assert "run finished after round 2" in closed.log("client")
+
+
 def test_memory_limits_hold(project: Callable[..., Project]) -> None:
     limited = project(CLIENT_MEMORY="64m")
     greedy = ("run", "--no-deps", "-T", "client", "python", "-c", "print(len(b'x' * (200 << 20)))")

@@ -17,8 +17,6 @@ ROOT = Path(__file__).parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes" / "base"
 TLS = ROOT / "deploy" / "kubernetes" / "tls"
 COMPOSE = [ROOT / "docker-compose.yml", *sorted((ROOT / "deploy" / "compose").glob("*.yml"))]
-# Flags of these names are not there yet.
-COMING = re.compile(r"_RUN_TLS_")
 
 
 def kustomization(folder: Path = KUBERNETES) -> dict[str, Any]:
@@ -103,12 +101,11 @@ def test_pods_are_hardened() -> None:
             assert "memory" in container["resources"]["limits"]
 
 
-@pytest.mark.parametrize("file", [KUBERNETES / "kustomization.yaml", *COMPOSE], ids=lambda path: path.name)
+@pytest.mark.parametrize("file", [*sorted((ROOT / "deploy").rglob("*.y*ml")), COMPOSE[0]], ids=str)
 def test_settings_in_the_environment_are_flags(file: Path) -> None:
     for program, setting in re.findall(r"\b(FEDSERVER|FEDCLIENT)_RUN_([A-Z_]+)", file.read_text()):
-        if not COMING.search(f"{program}_RUN_{setting}"):
-            command = PROGRAMS[program.lower()].commands["run"]
-            assert setting.lower() in {parameter.name for parameter in command.params}
+        parameters = PROGRAMS[program.lower()].commands["run"].params
+        assert f"--{setting.lower().replace('_', '-')}" in {flag for each in parameters for flag in each.opts}
 
 
 def test_commands_in_the_compose_files_parse() -> None:
@@ -122,7 +119,8 @@ def test_the_image_has_the_version_of_the_project() -> None:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     assert f'image.version="{version[1]}"' in (ROOT / "Dockerfile").read_text()
-    assert kustomization()["images"] == [{"name": "fedpvr", "newTag": version[1]}]
+    for folder in (KUBERNETES, TLS):
+        assert kustomization(folder)["images"] == [{"name": "fedpvr", "newTag": version[1]}]
 
 
 def test_bases_of_images_are_pinned_to_a_release() -> None:

@@ -270,6 +270,7 @@ CASES = {
     "fedpvr-derived-int8": "--variates derived --codec int8",
     "scaffold-examples": "--algorithm scaffold --weighting examples --eta-g 0.5",
     "feddyn": "--algorithm feddyn --feddyn-alpha 0.2",
+    "scaffold-median": "--algorithm scaffold --aggregation median --norm-bound 1.01",
     "fedpvr-coded-control": "--codec control=int8,up=fp16",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from safetensors.numpy import load_file
 from common.config import RunConfig
 from common.errors import ConfigError
 from fedlab.simulate import simulate
+from fedserver.inquiry import ask
+from fedwire.source import Capture
 from tests.processes import Federation
 
 
@@ -56,7 +59,7 @@ def test_a_deadline_closes_the_round_and_a_late_update_changes_nothing(federatio
         federation.client(name)
     federation.wait_for("c", "round 1: ")
     federation.processes["c"].send_signal(signal.SIGSTOP)
-    federation.wait_for("server", r"round \d: c has not answered by the deadline")
+    federation.wait_for("server", r"round \d: goes on without c: no answer by the deadline")
     federation.processes["c"].send_signal(signal.SIGCONT)
     federation.finish()
     updates = [record["updates"] for record in federation.rounds()]
@@ -72,7 +75,7 @@ def test_without_a_quorum_the_server_waits_and_says_so(federation: Federation) -
         federation.client(name)
     federation.wait_for("b", "run [0-9a-f]+: client 1")
     federation.kill("b")
-    federation.wait_for("server", r"round \d: the deadline is over with \d updates; waiting for 2")
+    federation.wait_for("server", r"\d updates and nobody else to expect; waiting until there are 2")
     federation.client("b")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [2, 2]
@@ -84,6 +87,8 @@ def test_without_a_quorum_the_server_waits_and_says_so(federation: Federation) -
         ({"clients_per_round": 5}, "--clients-per-round must be at most --num-clients, got 5 of 4"),
         ({"clients_per_round": 0}, "--clients-per-round must be at least 1"),
         ({"deadline": 0.0}, "--deadline must be positive"),
+        ({"lease": -1.0}, "--lease must be positive"),
+        ({"min_clients": 5}, "--min-clients must be at most --num-clients, got 5 of 4"),
         ({"quorum": 0.0}, "--quorum must be above 0"),
         ({"quorum": 1.5}, "--quorum must be above 0 and at most 1"),
     ],
@@ -93,6 +98,103 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
         RunConfig(**settings)
 
 
-def test_a_simulation_has_no_deadline(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a simulation has no --deadline"):
-        run(tmp_path / "run", deadline=1.0)
+@pytest.mark.parametrize("setting", [{"deadline": 1.0}, {"lease": 1.0}, {"min_clients": 2}])
+def test_a_simulation_waits_for_nobody(tmp_path: Path, setting: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="a simulation has no --"):
+        run(tmp_path / "run", **setting)
+
+
+def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federation: Federation) -> None:
+    federation.server(
+        *["--num-clients", "3", "--rounds", "400", "--lease", "1.5", "--quorum", "0.5", "--local-epochs", "1"]
+    )
+    for name in ("a", "b", "c"):
+        federation.client(name)
+    federation.wait_for("server", "round 2/400: .* 3 updates")
+    federation.kill("c")
+    federation.wait_for("server", r"round \d+: goes on without c: no sign of life")
+    federation.wait_for("server", r"round \d+/400: .* 2 updates")
+    states = {client["name"]: client["state"] for client in ask(federation.address)["clients"]}
+    assert states["c"] == "gone"
+    assert states["a"] != "gone"
+    federation.client("c")
+    federation.wait_for("server", r"2 updates(.|\n)* 3 updates")
+    federation.stop("server")
+    assert_mean(federation)
+
+
+def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federation: Federation) -> None:
+    federation.server(
+        *["--num-clients", "2", "--rounds", "1", "--lease", "1", "--local-epochs", "60", "--alpha", "100"]
+    )
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.finish()
+    (record,) = federation.rounds()
+    assert record["updates"] == 2
+    assert record["seconds"]["round"] > 1, "or the test has not shown anything"
+
+
+def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Federation) -> None:
+    """Also after the server was killed: seats are given once."""
+    flags = [
+        "--num-clients",
+        "3",
+        "--min-clients",
+        "2",
+        "--rounds",
+        "300",
+        "--local-epochs",
+        "1",
+        "--algorithm",
+        "scaffold",
+    ]
+    federation.server(*flags)
+    federation.client("b")
+    federation.client("x")
+    federation.wait_for("server", "round 2/300: .* 2 updates")
+    federation.client("a")
+    federation.wait_for("server", "a joins; 3 of 3 seats are taken")
+    federation.wait_for("server", r"round \d+/300: .* 3 updates")
+    federation.kill("server")
+    federation.server(*flags, listen=federation.address, name="server2")
+    federation.wait_for("server2", r"round \d+/300: .* 3 updates")
+    federation.client("late")
+    assert federation.exit_code("late") == 1
+    assert "all 3 seats are taken and 'late' has none" in federation.log("late")
+    federation.stop("server2")
+    clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
+    assert [(c["name"], c["index"]) for c in clients] == [("b", 0), ("x", 1), ("a", 2)]
+    assert_mean(federation)
+
+
+def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Federation) -> None:
+    federation.server(
+        *["--num-clients", "2", "--rounds", "2", "--deadline", "4", "--quorum", "0.5", "--local-steps", "1"]
+    )
+    federation.client("a")
+    federation.client("b", "--uplink", "100kbit", "--capture", "b.fedwire")
+    federation.wait_for("server", "round 1/2|b is here")
+    while not _sent(federation.folder / "b.fedwire"):
+        time.sleep(0.05)
+    federation.kill("b")
+    federation.finish()
+    assert [record["updates"] for record in federation.rounds()] == [1, 1]
+
+
+def _sent(capture: Path) -> int:
+    """Chunks of an update that are on their way."""
+    if not capture.exists():
+        return 0
+    return sum(m.entry.kind == "chunk" for m in Capture(capture, lambda line: None).messages if m.up)
+
+
+def assert_mean(federation: Federation) -> None:
+    """c is the mean of all c_i; clients that were never counted have zero."""
+    run = federation.folder / "run"
+    n = json.loads((run / "config.json").read_text())["num_clients"]
+    newest = load_file(max((run / "checkpoints").glob("round-*.safetensors")))
+    c_is = [load_file(path) for path in (run / "ledger").iterdir()]
+    for name in c_is[0]:
+        c = newest[f"control/{name}"]
+        np.testing.assert_allclose(sum(c_i[name] for c_i in c_is) / n, c, atol=1e-5)

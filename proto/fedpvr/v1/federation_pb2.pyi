@@ -88,6 +88,7 @@ class JoinReply(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
     """i, 0 to N-1: the rank of the client's name."""
@@ -96,6 +97,8 @@ class JoinReply(_message.Message):
     rounds: _builtins.int
     """R."""
     seed: _builtins.int
+    lease_seconds: _builtins.float
+    """Not 0: a client that was not heard of for so long is not waited for. It calls Renew three times as often."""
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
     @_builtins.property
@@ -112,10 +115,11 @@ class JoinReply(_message.Message):
         seed: _builtins.int = ...,
         model: Global___ModelSpec | None = ...,
         shard: Global___Shard | None = ...,
+        lease_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "lease_seconds", b"lease_seconds", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -353,6 +357,8 @@ class RoundHeader(_message.Message):
     NUM_CLIENTS_FIELD_NUMBER: _builtins.int
     ETA_G_FIELD_NUMBER: _builtins.int
     WEIGHTING_FIELD_NUMBER: _builtins.int
+    AGGREGATION_FIELD_NUMBER: _builtins.int
+    NORM_BOUND_FIELD_NUMBER: _builtins.int
     RESUMED_AT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
@@ -397,6 +403,10 @@ class RoundHeader(_message.Message):
     eta_g: _builtins.float
     weighting: _builtins.str
     """uniform or examples."""
+    aggregation: _builtins.str
+    """Not empty: median, or trimmed:F, of each number instead of the mean."""
+    norm_bound: _builtins.float
+    """Not 0: updates larger than this many times the median of the round's are left out."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -427,11 +437,13 @@ class RoundHeader(_message.Message):
         num_clients: _builtins.int = ...,
         eta_g: _builtins.float = ...,
         weighting: _builtins.str = ...,
+        aggregation: _builtins.str = ...,
+        norm_bound: _builtins.float = ...,
         resumed_at: _tensor_pb2.Position | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -618,6 +630,43 @@ class UpdateProgressReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UpdateProgressReply: _TypeAlias = UpdateProgressReply  # noqa: Y015
+
+@_typing.final
+class RenewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.str
+    client: _builtins.str
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.str = ...,
+        client: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class RenewReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
 
 @_typing.final
 class PushUpdateReply(_message.Message):
@@ -824,7 +873,7 @@ class ClientStatus(_message.Message):
     examples: _builtins.int
     counted_round: _builtins.int
     state: _builtins.str
-    """waiting, training, answered."""
+    """waiting, training, answered, or gone: it left, or its lease is over."""
     def __init__(
         self,
         *,

@@ -31,7 +31,7 @@ class FederationStub:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -63,6 +63,11 @@ class FederationStub:
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.SerializeToString,
                 response_deserializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/fedpvr.v1.Federation/Renew',
+                request_serializer=fedpvr_dot_v1_dot_federation__pb2.RenewRequest.SerializeToString,
+                response_deserializer=fedpvr_dot_v1_dot_federation__pb2.RenewReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/fedpvr.v1.Federation/Status',
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
@@ -76,16 +81,17 @@ class FederationServicer:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
     """
 
     def Join(self, request, context):
-        """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-        alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-        name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+        """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+        follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+        if none is, RESOURCE_EXHAUSTED. Of two clients
         waiting under one name the later stays and the earlier gets ABORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -113,6 +119,13 @@ class FederationServicer:
     def UpdateProgress(self, request, context):
         """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
         same client that the server still believes alive is ended by this.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
+        """A sign of life while a client trains, where the run has a lease. Every other call is one as well.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -148,6 +161,11 @@ def add_FederationServicer_to_server(servicer, server):
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.FromString,
                     response_serializer=fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.SerializeToString,
             ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=fedpvr_dot_v1_dot_federation__pb2.RenewRequest.FromString,
+                    response_serializer=fedpvr_dot_v1_dot_federation__pb2.RenewReply.SerializeToString,
+            ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.FromString,
@@ -167,7 +185,7 @@ class Federation:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -271,6 +289,33 @@ class Federation:
             '/fedpvr.v1.Federation/UpdateProgress',
             fedpvr_dot_v1_dot_federation__pb2.UpdateProgressRequest.SerializeToString,
             fedpvr_dot_v1_dot_federation__pb2.UpdateProgressReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedpvr.v1.Federation/Renew',
+            fedpvr_dot_v1_dot_federation__pb2.RenewRequest.SerializeToString,
+            fedpvr_dot_v1_dot_federation__pb2.RenewReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -32,7 +32,7 @@ class FederationStub:
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -43,9 +43,10 @@ class FederationStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FederationAsyncStub: ...
     Join: _grpc.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]
-    """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-    alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-    name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+    """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+    follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+    if none is, RESOURCE_EXHAUSTED. Of two clients
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _grpc.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]
@@ -62,6 +63,8 @@ class FederationStub:
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
     same client that the server still believes alive is ended by this.
     """
+    Renew: _grpc.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]
+    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
 
@@ -72,7 +75,7 @@ class FederationAsyncStub(FederationStub):
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -80,9 +83,10 @@ class FederationAsyncStub(FederationStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]  # type: ignore[assignment]
-    """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-    alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-    name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+    """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+    follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+    if none is, RESOURCE_EXHAUSTED. Of two clients
     waiting under one name the later stays and the earlier gets ABORTED.
     """
     PullRound: _aio.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]  # type: ignore[assignment]
@@ -99,6 +103,8 @@ class FederationAsyncStub(FederationStub):
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
     same client that the server still believes alive is ended by this.
     """
+    Renew: _aio.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]  # type: ignore[assignment]
+    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
 
@@ -108,7 +114,7 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     needs only an address, a name and data.
 
     Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
+    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
     RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
     while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
     line that says what was expected, what came and what to do.
@@ -120,9 +126,10 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.JoinRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.JoinReply, _abc.Awaitable[_federation_pb2.JoinReply]]:
-        """Takes a seat in the run. Waits until all seats are taken, so that the index of a client follows from the names
-        alone and not from who came first; a caller that hangs up before then gives its seat back. Afterwards a known
-        name gets the same answer again at once (a restarted client), an unknown one RESOURCE_EXHAUSTED. Of two clients
+        """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
+        follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
+        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
+        if none is, RESOURCE_EXHAUSTED. Of two clients
         waiting under one name the later stays and the earlier gets ABORTED.
         """
 
@@ -157,6 +164,14 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
         same client that the server still believes alive is ended by this.
         """
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _federation_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.RenewReply, _abc.Awaitable[_federation_pb2.RenewReply]]:
+        """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
 
     @_abc_1.abstractmethod
     def Status(

@@ -1,0 +1,347 @@
+"""Nobody in without a certificate or a token, and nobody for somebody else; real servers, real handshakes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from common.access import Access, Shown, is_loopback
+from common.channel import open_channel
+from common.errors import AccessError, ConfigError
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.federation_pb2_grpc import FederationStub
+from fedserver.authority import Authority
+from fedserver.door import Refusals
+from fedserver.handshakes import in_words
+from fedserver.inquiry import ask
+from fedserver.tokens import Tokens
+from tests.processes import Federation
+
+FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--seed", "5"]
+LONG = ["--num-clients", "2", "--rounds", "1000", "--local-epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with clients a and b, one that expired, and one of another authority."""
+    folder = tmp_path_factory.mktemp("keys") / "certs"
+    authority = Authority(folder)
+    authority.init()
+    for name in ("a", "b", "operator"):
+        authority.issue(name)
+    Authority(folder, clock=lambda: datetime.now(UTC) - timedelta(days=40)).issue("late", days=30)
+    other = Authority(folder.parent / "other")
+    other.init()
+    other.issue("stranger")
+    for kind in ("pem", "key"):
+        shutil.copy(folder.parent / "other" / f"stranger.{kind}", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """The same run without any of it."""
+    federation = Federation(tmp_path_factory.mktemp("plain"))
+    federation.server(*FLAGS)
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.finish()
+    return federation
+
+
+def shown(certs: Path, name: str) -> Shown:
+    """A certificate as a client shows it, without the client's own checks."""
+    key, pem = ((certs / f"{name}.{kind}").read_bytes() for kind in ("key", "pem"))
+    return Shown((certs / "ca.pem").read_bytes(), (key, pem))
+
+
+def calls(channel: grpc.Channel, as_client: str, run_id: str = "0") -> dict[str, Callable[..., Any]]:
+    """Every call of the service, made for this client."""
+    stub = FederationStub(channel)
+    header = pb.UpdateHeader(run_id=run_id, client=as_client, round=1)
+    requests: dict[str, Callable[..., Any]] = {
+        "Join": lambda **k: stub.Join(pb.JoinRequest(protocol_version=1, client=as_client), **k),
+        "PullRound": lambda **k: next(
+            stub.PullRound(pb.PullRoundRequest(run_id=run_id, client=as_client), **k)
+        ),
+        "PushUpdate": lambda **k: stub.PushUpdate(iter([pb.UpdateFrame(header=header)]), **k),
+        "UpdateProgress": lambda **k: stub.UpdateProgress(
+            pb.UpdateProgressRequest(run_id=run_id, client=as_client), **k
+        ),
+        "Renew": lambda **k: stub.Renew(pb.RenewRequest(run_id=run_id, client=as_client), **k),
+        "Status": lambda **k: stub.Status(pb.StatusRequest(), **k),
+    }
+    assert set(requests) == {method.name for method in pb.DESCRIPTOR.services_by_name["Federation"].methods}
+    return requests
+
+
+def code(call: Callable[..., Any], metadata: tuple[tuple[str, str], ...] = ()) -> grpc.StatusCode:
+    """The status that a call ends with."""
+    try:
+        call(timeout=10, metadata=metadata)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_with_certificates_a_run_ends_in_the_same_bytes(
+    plain: Federation, federation: Federation, certs: Path
+) -> None:
+    federation.server(*FLAGS, "--certs", str(certs))
+    for name in ("a", "b"):
+        federation.client(name, "--certs", str(certs))
+    federation.wait_for("server", "round 1/3")
+    assert ask(federation.address, Access("operator", certs))["num_clients"] == 2
+    federation.finish()
+    for file in ("model", "control"):
+        assert federation.bytes(file) == plain.bytes(file)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, certs: Path) -> Iterator[Federation]:
+    """A server that wants certificates."""
+    federation = Federation(tmp_path_factory.mktemp("guarded"))
+    federation.server(*LONG, "--certs", str(certs))
+    yield federation
+    federation.close()
+
+
+@pytest.mark.parametrize(
+    ("who", "line"),
+    [
+        ("nobody", "turned away: a connection: it has shown no certificate"),
+        ("late", "turned away: a connection: its certificate has expired"),
+        ("stranger", "turned away: a connection: its certificate is not of this authority"),
+        ("server", "turned away: a connection: its certificate is not a client's"),
+    ],
+)
+def test_without_a_valid_certificate_no_call_gets_through(
+    guarded: Federation, certs: Path, who: str, line: str
+) -> None:
+    known = Shown((certs / "ca.pem").read_bytes()) if who == "nobody" else shown(certs, who)
+    for name in calls(grpc.insecure_channel("localhost:1"), "a"):
+        with open_channel(guarded.address, known) as channel:
+            assert code(calls(channel, "a")[name]) is grpc.StatusCode.UNAVAILABLE, name
+    guarded.wait_for("server", re.escape(line))
+
+
+def test_without_tls_no_call_gets_through(guarded: Federation) -> None:
+    with grpc.insecure_channel(guarded.address) as channel:
+        for name, call in calls(channel, "a").items():
+            assert code(call) is grpc.StatusCode.UNAVAILABLE, name
+    guarded.wait_for("server", "it does not speak TLS")
+
+
+def test_a_client_cannot_speak_for_another(guarded: Federation, certs: Path) -> None:
+    with open_channel(guarded.address, shown(certs, "a")) as channel:
+        for name, call in calls(channel, "b").items():
+            expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+            assert code(call) is expected, name
+    guarded.wait_for("server", "turned away: this is 'a', which cannot speak for 'b'")
+
+
+def test_an_expired_certificate_has_a_line_on_both_sides(guarded: Federation, certs: Path) -> None:
+    guarded.client("late", "--certs", str(certs))
+    assert guarded.exit_code("late") == 2
+    log = guarded.log("late")
+    assert re.search(
+        r"Error: \S+late\.pem expired on 20\d\d-.* issue a new one with: fedserver certs issue", log
+    )
+
+
+def test_a_client_of_another_authority_is_told_what_may_be_wrong(guarded: Federation, certs: Path) -> None:
+    guarded.client("stranger", "--certs", str(certs), "--give-up", "0")
+    assert guarded.exit_code("stranger") == 1
+    assert "does the server trust this certificate?" in guarded.log("stranger")
+
+
+def test_a_revoked_client_leaves_and_nobody_waits_for_it(federation: Federation, certs: Path) -> None:
+    own = federation.folder / "certs"
+    shutil.copytree(certs, own)
+    federation.server(*LONG, "--certs", str(own), "--quorum", "0.5")
+    for name in ("a", "b"):
+        federation.client(name, "--certs", str(own))
+    federation.wait_for("server", "round 2/1000: .* 2 updates")
+    Authority(own).revoke("b")
+    assert federation.exit_code("b") == 1
+    assert "Error: the certificate of b was revoked" in federation.log("b")
+    federation.wait_for("server", "b leaves: the certificate of b was revoked")
+    federation.wait_for("server", "2 updates(.|\\n)* 1 updates")
+    federation.client("b", "--certs", str(own))
+    assert federation.exit_code("b") == 1
+    Authority(own).issue("b", renew=True)
+    federation.client("b", "--certs", str(own))
+    federation.wait_for("server", "1 updates(.|\\n)* 2 updates")
+
+
+def test_a_certificate_that_expires_during_a_run_ends_its_clients_part(
+    federation: Federation, certs: Path
+) -> None:
+    """It was let in with two minutes left and a day ago by the clock, so that the test need not wait."""
+    own = federation.folder / "certs"
+    shutil.copytree(certs, own)
+    left = timedelta(seconds=8)
+    Authority(own, clock=lambda: datetime.now(UTC) - timedelta(days=1) + left).issue("c", days=1)
+    federation.server(*LONG, "--certs", str(own))
+    for name in ("a", "c"):
+        federation.client(name, "--certs", str(own))
+    federation.wait_for("server", "round 1/1000")
+    assert federation.exit_code("c") in (1, 2)
+    assert "expired on 20" in federation.log("c")
+    federation.wait_for("server", "c leaves: the certificate of c expired on 20|its certificate has expired")
+
+
+def test_with_tokens_a_run_ends_in_the_same_bytes_and_no_file_holds_a_secret(
+    plain: Federation, federation: Federation, certs: Path
+) -> None:
+    tokens = federation.folder / "tokens"
+    for name in ("a", "b"):
+        Tokens(tokens).issue(name)
+    federation.server(*FLAGS, "--certs", str(certs), "--tokens", "tokens", "--capture", "s.fedwire")
+    for name in ("a", "b"):
+        secret = tokens / f"{name}.token"
+        federation.client(name, "--certs", str(certs), "--token-file", str(secret), "--capture", f"{name}.fw")
+    federation.finish()
+    for file in ("model", "control"):
+        assert federation.bytes(file) == plain.bytes(file)
+    secrets = [(tokens / f"{name}.token").read_bytes().strip().partition(b":")[2] for name in ("a", "b")]
+    keys = [(certs / "server.key").read_bytes().splitlines()[1]]
+    for path in federation.folder.rglob("*"):
+        if path.is_file() and path.suffix != ".token":
+            held = path.read_bytes()
+            assert not any(secret in held for secret in secrets + keys), path
+
+
+@pytest.fixture(scope="module")
+def tokened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A server on loopback that wants tokens."""
+    federation = Federation(tmp_path_factory.mktemp("tokened"))
+    tokens = Tokens(federation.folder / "tokens")
+    for name in ("a", "b", "gone"):
+        tokens.issue(name)
+    tokens.revoke("gone")
+    past = Tokens(federation.folder / "tokens", clock=lambda: datetime.now(UTC) - timedelta(days=9))
+    past.issue("late", days=8)
+    federation.server(*LONG, "--tokens", "tokens")
+    yield federation
+    federation.close()
+
+
+def bearer(federation: Federation, name: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that shows a token."""
+    return Access(token_file=federation.folder / "tokens" / f"{name}.token").read().metadata
+
+
+@pytest.mark.parametrize("who", ["nobody", "gone", "late", "forged", "odd"])
+def test_without_a_valid_token_no_call_gets_through(tokened: Federation, who: str) -> None:
+    forged = {"nobody": (), "forged": (("authorization", "Bearer a:" + "x" * 43),)}
+    odd = (("authorization", "Bearer ../tokens/a:x"), ("authorization", "Basic a"))
+    metadata = odd if who == "odd" else forged[who] if who in forged else bearer(tokened, who)
+    with grpc.insecure_channel(tokened.address) as channel:
+        for name, call in calls(channel, "a").items():
+            assert code(call, metadata) is grpc.StatusCode.UNAUTHENTICATED, name
+    with pytest.raises(AccessError, match="expected a token, got none"):
+        ask(tokened.address)
+
+
+def test_a_token_speaks_for_its_own_client_only(tokened: Federation) -> None:
+    with grpc.insecure_channel(tokened.address) as channel:
+        for name, call in calls(channel, "b").items():
+            expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+            assert code(call, bearer(tokened, "a")) is expected, name
+
+
+def test_revoked_and_expired_tokens_have_a_line_on_both_sides(tokened: Federation) -> None:
+    for name, line in (
+        ("gone", "the token of gone was revoked"),
+        ("late", r"the token of late expired on 20\d\d"),
+    ):
+        tokened.client(name, "--token-file", f"tokens/{name}.token")
+        assert tokened.exit_code(name) == 1
+        assert re.search(f"Error: {line}", tokened.log(name))
+        tokened.wait_for("server", f"turned away: {line}")
+
+
+def test_a_token_comes_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Tokens(tmp_path).issue("a")
+    monkeypatch.setenv("FEDPVR_TOKEN", (tmp_path / "a.token").read_text().strip())
+    assert Access().read().metadata == Access(token_file=tmp_path / "a.token").read().metadata
+
+
+def test_tokens_are_private_replaced_and_listed_without_the_secret(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path / "tokens")
+    tokens.issue("a")
+    first = (tmp_path / "tokens" / "a.token").read_text().strip()
+    assert tokens.name_of(first) == "a"
+    for path in (tmp_path / "tokens").iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    with pytest.raises(ConfigError, match=r"'a' has a token until .* give --renew"):
+        tokens.issue("a")
+    tokens.issue("a", renew=True)
+    with pytest.raises(AccessError, match="not known here"):
+        tokens.name_of(first)
+    arguments = ["tokens", "show", "--json", "--dir", str(tmp_path / "tokens")]
+    listing = subprocess.run(
+        [sys.executable, "-m", "fedserver", *arguments], check=True, capture_output=True, text=True
+    )
+    assert '"name": "a"' in listing.stdout
+    assert first.partition(":")[2] not in listing.stdout
+
+
+@pytest.mark.parametrize(
+    ("address", "safe"),
+    [
+        ("127.0.0.1:1", True),
+        ("localhost:1", True),
+        ("[::1]:1", True),
+        ("127.9.9.9:1", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("localhost.example.org:1", False),
+    ],
+)
+def test_without_tls_a_server_is_for_this_machine_only(
+    federation: Federation, address: str, safe: bool
+) -> None:
+    assert is_loopback(address) is safe
+    if not safe:
+        federation.start("server", "fedserver", "run", "--listen", address, "--run-dir", "run")
+        assert federation.exit_code("server") == 2
+        assert "nothing is encrypted; give --certs DIR" in federation.log("server")
+        assert not (federation.folder / "run").exists()
+
+
+def test_a_token_is_not_sent_in_the_clear_to_another_machine(federation: Federation) -> None:
+    Tokens(federation.folder).issue("a")
+    federation.client("a", "--token-file", "a.token", server="192.0.2.1:1")
+    assert federation.exit_code("a") == 2
+    assert "a token for 192.0.2.1:1 would travel unencrypted" in federation.log("a")
+
+
+def test_a_crowd_that_is_turned_away_does_not_fill_the_log() -> None:
+    said: list[str] = []
+    now = [0.0]
+    refusals = Refusals(said.append, lambda: now[0])
+    for _ in range(1000):
+        refusals.note("x\n")
+    now[0] = 11.0
+    refusals.note("x\n")
+    assert said == ["turned away: x ", "turned away: x  (999 more since the line before)"]
+    for number in range(1000):
+        refusals.note(f"{number}" * 1000)
+    assert len(said) < 110
+    assert max(map(len, said)) < 260
+
+
+def test_lines_that_are_not_about_handshakes_pass() -> None:
+    assert in_words(b"Traceback (most recent call last):\n") is None

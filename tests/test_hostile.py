@@ -1,0 +1,152 @@
+"""Hostile peers beside an honest federation: it ends in the right weights, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from common.errors import UnavailableError
+from fedserver.crowd import Openings
+from fedserver.rate import Rate
+from tests.processes import Federation
+
+FLAGS = ["--num-clients", "3", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
+MOST_MB = 200
+
+
+class Peak:
+    """Watches how much memory a process has at the most, until it ends."""
+
+    def __init__(self, pid: int) -> None:
+        self.mb = 0.0
+        self._status = Path(f"/proc/{pid}/status")
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        with suppress(OSError):
+            while found := re.search(r"VmHWM:\s+(\d+) kB", self._status.read_text()):
+                self.mb = int(found[1]) / 1024
+                time.sleep(0.05)
+
+
+def run(federation: Federation, rounds: int, attack: tuple[int, float] | None) -> float:
+    """A federation of three, perhaps among hostile peers; returns the server's peak of memory."""
+    federation.server(*FLAGS, "--rounds", str(rounds))
+    peak = Peak(federation.processes["server"].pid)
+    for name in ("a", "b", "c"):
+        federation.client(name)
+    if attack is not None:
+        federation.wait_for("server", "round 1/")
+        connections, seconds = attack
+        arguments = [federation.address, str(connections), str(seconds), "7"]
+        attackers = subprocess.run(
+            [sys.executable, "-m", "tests.attackers", *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=seconds + 60,
+        )
+        tried = json.loads(attackers.stdout)
+        assert len(tried) == 5
+        assert sum(tried.values()) >= connections
+    federation.finish()
+    return peak.mb
+
+
+def compare(tmp_path: Path, rounds: int, connections: int, seconds: float) -> None:
+    """The same run undisturbed and attacked."""
+    memory = {}
+    federations = {}
+    for name, attack in (("undisturbed", None), ("attacked", (connections, seconds))):
+        federations[name] = Federation(tmp_path / name)
+        try:
+            memory[name] = run(federations[name], rounds, attack)
+        finally:
+            federations[name].close()
+    for file in ("model", "control"):
+        assert federations["attacked"].bytes(file) == federations["undisturbed"].bytes(file)
+    assert memory["attacked"] < memory["undisturbed"] + MOST_MB, memory
+    print(memory)
+
+
+def test_an_honest_federation_among_hostile_peers_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    compare(tmp_path, rounds=12, connections=60, seconds=5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_hundred_hostile_connections_for_a_minute(tmp_path: Path) -> None:
+    compare(tmp_path, rounds=60, connections=200, seconds=60)
+
+
+async def _never() -> AsyncIterator[bytes]:
+    await asyncio.sleep(3600)
+    yield b""
+
+
+async def _at_once() -> AsyncIterator[bytes]:
+    yield b"first"
+    yield b"second"
+
+
+def test_whoever_takes_longest_to_open_a_call_gives_way() -> None:
+    async def run() -> None:
+        openings = Openings(limit=2, seconds=60)
+        slow = [asyncio.create_task(openings.first(_never())) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert await openings.first(_at_once()) == b"first"
+        with pytest.raises(UnavailableError, match="too many calls at once"):
+            await slow[0]
+        assert not slow[1].done()
+        slow[1].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow[1]
+        assert await openings.first(_at_once()) == b"first"
+
+    asyncio.run(run())
+
+
+def test_a_call_whose_message_does_not_come_is_given_up() -> None:
+    async def run() -> None:
+        with pytest.raises(UnavailableError, match="has not come"):
+            await Openings(seconds=0.01).first(_never())
+
+    asyncio.run(run())
+
+
+def test_a_rate_lets_a_crowd_in_and_then_so_many_a_second() -> None:
+    now = [0.0]
+    rate = Rate(2.0, 5, lambda: now[0])
+    assert [rate.take() for _ in range(6)] == [True] * 5 + [False]
+    now[0] = 1.0
+    assert [rate.take() for _ in range(3)] == [True, True, False]
+    now[0] = 1000.0
+    assert [rate.take() for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_a_call_without_a_message_and_one_that_is_too_large_are_refused(federation: Federation) -> None:
+    federation.server(*FLAGS, "--rounds", "1")
+    with grpc.insecure_channel(federation.address) as channel:
+        for path in ("/fedpvr.v1.Federation/Join", "/grpc.health.v1.Health/Check"):
+            call: Any = channel.stream_unary(path)
+            with pytest.raises(grpc.RpcError) as caught:
+                call(iter(()), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            with pytest.raises(grpc.RpcError) as caught:
+                call(iter([b"x" * 1_200_000]), timeout=10)
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        assert status.status == health_pb2.HealthCheckResponse.SERVING

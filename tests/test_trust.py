@@ -1,0 +1,167 @@
+"""Updates that do not deserve trust: left out, or outvoted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from common import trust
+from common.aggregate import Aggregate
+from common.config import RunConfig
+from common.errors import ConfigError, RunError
+from common.tensors import Flat, Layout, Purpose, TensorSpec
+from common.trust import Trust, move_norm, trimmed_mean
+from fedclient.train import Trainer, Update
+from fedlab.simulate import simulate
+
+LAYOUT = Layout(
+    [
+        TensorSpec("w", "float32", (5,)),
+        TensorSpec("mean", "float32", (2,), Purpose.BUFFER),
+        TensorSpec("w", "float32", (5,), Purpose.CONTROL),
+    ]
+)
+RULES = ["median", "trimmed:0.2", "trimmed:0.4"]
+HONEST = arrays(np.float64, (5, 12), elements=st.floats(-1, 1))
+WILD = arrays(np.float64, (2, 12), elements=st.floats(-1e30, 1e30))
+
+
+def flat(numbers: Any) -> Flat:
+    """All tensors of a buffer from twelve numbers."""
+    buffer, at = LAYOUT.allocate(), 0
+    for k, spec in enumerate(LAYOUT.specs):
+        LAYOUT.array(buffer, k)[...] = numbers[at : at + spec.num_elements]
+        at += spec.num_elements
+    return buffer
+
+
+def numbers(buffer: Flat) -> Any:
+    """And back."""
+    return np.concatenate([LAYOUT.array(buffer, k).reshape(-1) for k in range(len(LAYOUT.specs))])
+
+
+def step(rule: str, updates: Any, x: Any) -> Any:
+    """The next x, buffers and c from updates of all clients, whose c_i were zero."""
+    aggregate = Trust(rule).aggregate(LAYOUT, flat(x))
+    for update in updates:
+        aggregate.add(flat(update), None, 1.0)
+    return numbers(aggregate.result(flat(x), 1.0, len(updates)))
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed:0.3"])
+@given(honest=HONEST, wild=WILD)
+def test_two_of_seven_cannot_push_any_number_beyond_what_the_others_say(
+    rule: str, honest: Any, wild: Any
+) -> None:
+    x = np.zeros(12)
+    new = step(rule, np.concatenate([honest, wild]), x)
+    assert np.all(new >= honest.min(axis=0) - 1e-6)
+    assert np.all(new <= honest.max(axis=0) + 1e-6)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(honest=HONEST, order=st.permutations(range(5)))
+def test_the_order_of_updates_does_not_matter(rule: str, honest: Any, order: list[int]) -> None:
+    x = honest[0]
+    np.testing.assert_array_equal(step(rule, honest, x), step(rule, honest[order], x))
+
+
+@pytest.mark.parametrize("rule", ["mean", *RULES])
+def test_what_all_say_is_what_comes_out(rule: str) -> None:
+    update = np.linspace(-1, 1, 12).astype(np.float32)
+    np.testing.assert_allclose(step(rule, [update] * 5, np.zeros(12)), update, rtol=1e-6)
+
+
+@given(honest=HONEST)
+def test_a_trimmed_mean_that_cuts_nobody_is_the_mean(honest: Any) -> None:
+    np.testing.assert_allclose(trimmed_mean(honest, 0.19), honest.mean(axis=0), atol=1e-12)
+
+
+def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    updates = np.random.default_rng(0).normal(size=(5, 12))
+    whole = step("median", updates, np.zeros(12))
+    monkeypatch.setattr(trust, "STACK_ELEMENTS", 10)
+    np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
+
+
+def test_the_norm_is_that_of_the_parameters_move() -> None:
+    update = np.arange(12.0)
+    assert move_norm(LAYOUT, flat(np.zeros(12)), flat(update)) == pytest.approx(np.linalg.norm(update[:5]))
+
+
+def test_updates_far_above_the_median_are_left_out() -> None:
+    norms = {0: 1.0, 1: 1.2, 2: 0.8, 3: 30.0}
+    assert Trust(norm_bound=5.0).outliers(norms) == {3: pytest.approx(30 / 1.1)}
+    assert Trust().outliers(norms) == {}
+    assert Trust(norm_bound=5.0).outliers({0: 0.0, 1: 0.0, 2: 1.0}) == {2: math.inf}
+    assert Trust(norm_bound=2.0).outliers({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"aggregation": "best"}, "--aggregation must be mean, median or trimmed:F"),
+        ({"aggregation": "trimmed:0.5"}, "--aggregation must be mean, median or trimmed:F"),
+        ({"aggregation": "trimmed:x"}, "--aggregation must be mean, median or trimmed:F"),
+        ({"aggregation": "median", "weighting": "examples"}, "goes with --weighting uniform only"),
+        ({"norm_bound": 1.0}, "--norm-bound must be above 1"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(**settings)
+
+
+class Traitor:
+    """In place of the fifth client's training: the opposite of what it learned, a hundred times over."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        honest = Trainer.train
+
+        def train(trainer: Trainer, task: Any, kept: Flat) -> Update:
+            update = honest(trainer, task, kept)
+            if trainer._index == 4:
+                for k in task.layout.indices(Purpose.MODEL):
+                    x, y = (task.layout.array(buffer, k) for buffer in (task.down, update.up))
+                    y[...] = x - 100 * (y - x)
+            return update
+
+        monkeypatch.setattr(Trainer, "train", train)
+
+
+@pytest.mark.parametrize(
+    "rule", [{"aggregation": "median"}, {"aggregation": "trimmed:0.2"}, {"norm_bound": 5.0}]
+)
+@pytest.mark.parametrize("variates", ["explicit", "derived"])
+def test_a_traitor_among_five_does_not_ruin_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any], variates: str
+) -> None:
+    Traitor(monkeypatch)
+    settings: dict[str, Any] = {"num_clients": 5, "rounds": 4, "local_epochs": 5, "alpha": 100.0}
+    settings["variates"] = variates
+    simulate(RunConfig(**settings, **rule), tmp_path / "run", lambda line: None)
+    records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert records[-1]["accuracy"] > 0.8
+    if "norm_bound" in rule:
+        assert [list(record["left_out"]) for record in records] == [["client-4"]] * 4
+        assert records[0]["updates"] == 4
+        assert records[0]["left_out"]["client-4"] > 5
+
+
+def test_without_any_rule_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Traitor(monkeypatch)
+    config = RunConfig(num_clients=5, rounds=4, local_epochs=5, alpha=100.0)
+    with pytest.raises(RunError, match="no client has an update to give"):
+        simulate(config, tmp_path / "run", lambda line: None)
+
+
+def test_the_mean_is_what_it_was() -> None:
+    assert type(Trust().aggregate(LAYOUT, flat(np.zeros(12)))) is Aggregate
