@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from common import seeds
-from common.aggregate import Aggregate, ServerState
+from common.aggregate import ServerState
 from common.algorithms import ALGORITHMS, svr_names
 from common.coding import downward
 from common.errors import ConfigError, RunError
 from common.intake import Intake, computable, reduced, share_variate, shared_step_sum
 from common.tensors import Flat, Layout, Purpose, TensorSpec, all_finite
-from common.trust import move_norm
 from common.wire import Frame, chunk_frames
 from fedserver.checkpoint import Checkpoint, Checkpoints
 from fedserver.federation import Federation, Result
+from fedserver.fold import Fold
 from fedserver.ledger import Ledger
-from fedserver.openround import Answer, OpenRound
+from fedserver.openround import OpenRound
 from fedserver.record import RunDir, without_nan
 from fedserver.seating import described, seated
 from fedserver.spool import Spool
@@ -44,16 +42,12 @@ class Rounds:
         self._run_dir = run_dir
         self._workbench = workbench
         self._algorithm = ALGORITHMS[self._config.algorithm]
-        self._trust = self._config.trust
         self._server: ServerState | None = None
-        self._intake: Intake
         self._checkpoints: Checkpoints
         self._model_bytes = 0
         """Where x ends and c begins in a broadcast."""
         self._shared = True
         """Whether c follows from what x did in the round before; at first it is zero."""
-        self._consistent = True
-        """Whether every c_i of the open round follows from its y_i."""
 
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
@@ -107,7 +101,7 @@ class Rounds:
                 "--variates derived needs float32 or float64 in S_svr, the model has others; "
                 "use --variates explicit"
             )
-        self._intake = Intake(layout, self._algorithm, codecs.up, codecs.control, derived)
+        intake = Intake(layout, self._algorithm, codecs.up, codecs.control, derived)
         self._checkpoints = Checkpoints(self._run_dir.path / "checkpoints", layout)
         archive = self._run_dir.path / "checkpoints" / "ledger"
         ledger = Ledger(self._run_dir.path / "ledger", archive, layout, self._algorithm, pull)
@@ -115,10 +109,10 @@ class Rounds:
         self._model_bytes = len(prepared.x0)
         flat = layout.allocate()
         flat[: self._model_bytes] = prepared.x0  # The model's tensors open the layout.
-        spool = Spool(self._run_dir.path / "spool", self._intake.coding)
+        spool = Spool(self._run_dir.path / "spool", intake.coding)
         if self._run_dir.previous is not None:
             self._federation.members.restore(seated(self._run_dir.previous, prepared))
-        self._federation.set_up(prepared, downward(layout, codecs), self._intake, ledger, spool)
+        self._federation.set_up(prepared, downward(layout, codecs), intake, ledger, spool)
         return flat
 
     async def _resume(self, flat: Flat) -> tuple[Flat, int]:
@@ -163,47 +157,33 @@ class Rounds:
         seen, frames = await asyncio.to_thread(self._encode, r, flat)
         derivable = self._shared and self._config.variates == "derived"
         current = await self._federation.open(r, seen, frames, derivable)
-        aggregate = self._trust.aggregate(self._federation.layout, seen)
-        self._consistent = True
-        counted: dict[int, Answer] = {}
-        norms: dict[int, float] = {}
+        fold = Fold(self._federation, current)
         answers = []
         supervision = asyncio.create_task(self._federation.supervise(current))
         try:
             for i, coming in current.answers.items():
                 answers.append(answer := await coming)
                 if not answer.declined:
-                    counted[i] = answer
-                    if self._trust.norm_bound is None:
-                        await asyncio.to_thread(self._fold, aggregate, current, i, answer)
-                    else:
-                        norms[i] = await asyncio.to_thread(self._move_norm, current, i, answer)
+                    await asyncio.to_thread(fold.take, i, answer)
         finally:
             supervision.cancel()
-        left_out = self._leave_out(r, counted, norms)
-        for i in sorted(norms.keys() & counted.keys()):
-            await asyncio.to_thread(self._fold, aggregate, current, i, counted[i])
-        if not counted:
+        await asyncio.to_thread(fold.finish)
+        if not fold.counted:
             reasons = " | ".join(sorted({answer.declined for answer in answers})[:3])
             raise RunError(f"round {r}: no client has an update to give: {reasons}")
         closing: dict[str, Any] = {
-            "updates": len(counted),
-            **({"left_out": left_out} if self._trust.norm_bound is not None else {}),
-            "train_loss": sum(answer.loss for answer in counted.values()) / len(counted),
-            "validation_accuracy": _mean(answer.validation_accuracy for answer in counted.values()),
+            **await asyncio.to_thread(fold.record),
             "eta_l": self._federation.eta_l(r),
             **self._federation.traffic.close_round(),
             "seconds": {
                 "round": time.monotonic() - started,
-                "train": max(answer.train_seconds for answer in counted.values()),
+                "train": max(answer.train_seconds for answer in fold.counted.values()),
             },
-            "drift": await asyncio.to_thread(aggregate.drift_diversity),
-            "layer_drift": await asyncio.to_thread(aggregate.drift_diversity, by_layer=True),
         }
         if self._config.cka and self._evaluates(r):
-            updates = [await asyncio.to_thread(self._model_file, current, i) for i in counted]
+            updates = await asyncio.to_thread(fold.model_files)
             closing["cka"] = await self._workbench.cka(updates, self._config.cka)
-        new = await asyncio.to_thread(self._close, current, flat, aggregate, counted, closing)
+        new = await asyncio.to_thread(self._close, current, flat, fold, closing)
         return new, closing
 
     def _encode(self, r: int, flat: Flat) -> tuple[Flat, list[Frame]]:
@@ -212,17 +192,6 @@ class Rounds:
         seen = flat if coding.plain else flat.copy()
         raw = coding.send(seen, seeds.stream(self._config.seed, seeds.CODEC_DOWN, r), None, None)
         return seen, list(chunk_frames(coding.wire, raw))
-
-    def _model_file(self, current: OpenRound, i: int) -> Path:
-        """A file that opens with the tensors of y_i."""
-        path = self._federation.spool.path(current.number, i)
-        if self._intake.coding.plain:
-            return path
-        decoded = path.with_suffix(".values")
-        self._intake.coding.receive(self._federation.spool.read(current.number, i), current.seen).tofile(
-            decoded
-        )
-        return decoded
 
     def _evaluates(self, r: int) -> bool:
         every = self._config.eval_every
@@ -234,61 +203,14 @@ class Rounds:
         arrays = (layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
         return math.sqrt(sum(float(np.square(array, dtype=np.float64).sum()) for array in arrays))
 
-    def _fold(self, aggregate: Aggregate, current: OpenRound, i: int, answer: Answer) -> None:
-        ledger, r = self._federation.ledger, current.number
-        weight = float(answer.examples) if self._config.weighting == "examples" else 1.0
-        values, c_i = self._values(current, i, answer)
-        if self._trust.aggregation != "mean":
-            # Held until all are there, so in a file and not in memory.
-            values = self._federation.spool.write_values(r, i, values)
-        self._consistent &= self._intake.follows(values, current.seen, c_i, self._step_sum(answer))
-        aggregate.add(values, c_i, weight)
-        ledger.stage(i, r, current.seen, values)
-
-    def _move_norm(self, current: OpenRound, i: int, answer: Answer) -> float:
-        """How far a client has moved from x."""
-        return move_norm(self._federation.layout, current.seen, self._values(current, i, answer)[0])
-
-    def _leave_out(self, r: int, counted: dict[int, Answer], norms: dict[int, float]) -> dict[str, float]:
-        """Takes those out of the round whose updates are too large; by name, in medians."""
-        left_out = {}
-        for i, times in self._trust.outliers(norms).items():
-            name = counted.pop(i).name
-            left_out[name] = times
-            self._federation.say(
-                f"round {r}: leaves out {name}: its update is {times:.3g} times the median, "
-                f"the bound is {self._trust.norm_bound:g}"
-            )
-        return left_out
-
-    def _values(self, current: OpenRound, i: int, answer: Answer) -> tuple[Flat, Flat | None]:
-        """y_i, buffers and c_i+ of an update, and the c_i before."""
-        c_i = self._federation.ledger.read(i) if self._federation.layout.indices(Purpose.CONTROL) else None
-        raw = self._federation.spool.read(current.number, i)
-        return self._intake.values(raw, current.seen, c_i, self._step_sum(answer)), c_i
-
-    def _step_sum(self, answer: Answer) -> float:
-        """Sum of the step sizes that a client has taken."""
-        return answer.steps * self._federation.eta_l(answer.round)
-
-    def _close(
-        self,
-        current: OpenRound,
-        flat: Flat,
-        aggregate: Aggregate,
-        counted: dict[int, Answer],
-        closing: dict[str, Any],
-    ) -> Flat:
+    def _close(self, current: OpenRound, flat: Flat, fold: Fold, closing: dict[str, Any]) -> Flat:
         """Makes the round count: the new x and c, and the c_i that went into them."""
         r, layout = current.number, self._federation.layout
-        new = aggregate.result(flat, self._config.eta_g, self._config.num_clients, self._server)
+        new = fold.aggregate.result(flat, self._config.eta_g, self._config.num_clients, self._server)
         step_sum = shared_step_sum(
-            [self._step_sum(answer) for answer in counted.values()],
-            self._config.num_clients,
-            self._config.eta_g,
-            self._config.weighting,
+            fold.step_sums(), self._config.num_clients, self._config.eta_g, self._config.weighting
         )
-        self._shared = step_sum is not None and self._consistent and self._federation.down.plain
+        self._shared = step_sum is not None and fold.consistent and self._federation.down.plain
         if step_sum is not None and self._shared:
             share_variate(layout, self._algorithm, reduced(layout, flat), new, step_sum)
         for index, spec in enumerate(layout.specs):
@@ -301,13 +223,13 @@ class Rounds:
                 round=r,
                 flat=new,
                 h=self._server.h if self._server is not None else {},
-                counted=ledger.counted | dict.fromkeys(counted, r),
+                counted=ledger.counted | dict.fromkeys(fold.counted, r),
                 norms=ledger.norms,
                 shared=self._shared,
                 closing=without_nan(closing),
             )
         )
-        for i in counted:
+        for i in fold.counted:
             ledger.count(i, r)
         ledger.prune(self._checkpoints.rounds()[0])
         self._run_dir.write_state(layout, new)
@@ -333,8 +255,3 @@ class Rounds:
             f"{closing['updates']} updates, {down / 1e6:.2f} MB down, {up / 1e6:.2f} MB up, "
             f"{closing['seconds']['round']:.1f} s"
         )
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -142,9 +142,13 @@ class Spool:
         mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
         return mapped[: self._coding.wire.num_bytes]
 
+    def values_path(self, r: int, i: int) -> Path:
+        """Where its decoded values are, if they are needed in a file."""
+        return self.path(r, i).with_suffix(".values")
+
     def write_values(self, r: int, i: int, values: Flat) -> Flat:
         """Decoded values of a kept update, mapped rather than held in memory."""
-        path = self.path(r, i).with_suffix(".values")
+        path = self.values_path(r, i)
         values.tofile(path)
         mapped: Flat = np.memmap(path, np.uint8, "r")
         return mapped

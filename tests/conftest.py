@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.processes import Federation
 
 torch.set_num_threads(1)
+# Machines are noisy, and a slow example proves nothing.
+settings.register_profile("noisy", deadline=None)
+settings.load_profile("noisy")
 
 
 @pytest.fixture(autouse=True)
