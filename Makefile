@@ -5,23 +5,33 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS ?= 100000
 SEED ?= 1
 TARGETS ?=
+COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo test test-slow test-chaos lint format proto bench bench-link fuzz audit clean venv
+.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto bench bench-link fuzz audit clean venv
 
 help:  ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv  ## Train FedPVR, FedAvg and SCAFFOLD with a real server and real clients on this machine.
 	$(BIN)/fedlab demo
+
+up:  ## Run one server and CLIENTS clients (4) in containers; docs/operations.md has the settings.
+	$(COMPOSE) up --build
+
+down:  ## Remove these containers; results and state stay in their volumes.
+	$(COMPOSE) down
 
 test: venv  ## Run the tests (under five minutes on two cores).
 	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist loadfile -m "slow or not slow"
+	$(BIN)/pytest -n 2 --dist loadfile -m "not compose"
+
+test-compose: venv  ## Run the tests that need a Docker engine.
+	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
 test-chaos: venv  ## Kill and break everything at every point (about half an hour).
-	$(BIN)/pytest -n 2 --dist load -m "slow or not slow" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist load -m "not compose" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import signal
 import time
 import tomllib
@@ -89,12 +90,18 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
 def stopped_by_signals() -> Iterator[None]:
     """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
     signal.signal(signal.SIGTERM, _raise)
+    deaf_at_exit()
     try:
         yield
     except _Stopped:
         raise SystemExit(exit_code(signal.SIGTERM)) from None
     except KeyboardInterrupt:
         raise SystemExit(exit_code(signal.SIGINT)) from None
+
+
+def deaf_at_exit() -> None:
+    """Lets a SIGTERM that comes while a process ends by itself leave its exit code alone."""
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Stopped(BaseException):

@@ -10,20 +10,26 @@ from common.datasets import Dataset
 
 
 class Inputs:
-    """Images and labels in memory; uint8 images are scaled and normalised batch by batch."""
+    """Images in memory and labels on a device; images are moved, scaled and normalised batch by batch."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, device: str = "cpu") -> None:
         self.images = torch.from_numpy(np.require(dataset.images, requirements=["C", "W"]))
-        self.labels = torch.tensor(dataset.labels)
+        self.labels = torch.tensor(dataset.labels, device=device)
         ones = (1,) * (self.images.ndim - 2)
-        self._mean = torch.tensor(dataset.mean).view(1, -1, *ones)
-        self._std = torch.tensor(dataset.std).view(1, -1, *ones)
+        self._mean = torch.tensor(dataset.mean, device=device).view(1, -1, *ones)
+        self._std = torch.tensor(dataset.std, device=device).view(1, -1, *ones)
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def device(self) -> torch.device:
+        """Where batches go."""
+        return self.labels.device
+
     def scaled(self, images: Tensor) -> Tensor:
         """Images as a model takes them."""
+        images = images.to(self.device)
         if images.dtype != torch.uint8:
             return images
         return images.float().div_(255).sub_(self._mean).div_(self._std)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ def main() -> None:
     help="Where the client keeps its control variate.  [default: .fedclient/NAME]",
 )
 @click.option(
+    "--state-root",
+    type=click.Path(path_type=Path),
+    help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
+)
+@click.option(
     "--dataset",
     help="Train on this data set (built-in or module:factory) instead of an assigned shard.",
 )
@@ -50,6 +56,12 @@ def main() -> None:
 )
 @click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Torch threads.")
+@click.option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    help="Where to train; on a GPU results are not the same to the bit.",
+)
 @click.option(
     "--give-up",
     type=click.FloatRange(0),
@@ -69,11 +81,13 @@ def run(
     server: str,
     name: str | None,
     state_dir: Path | None,
+    state_root: Path | None,
     dataset: str | None,
     shard: str | None,
     data: Path | None,
     data_dir: str,
     threads: int,
+    device: str,
     give_up: float,
     uplink: str | None,
     downlink: str | None,
@@ -87,9 +101,12 @@ def run(
 
     """
     command.require_address("--server", server)
+    if state_root is not None and (name is not None or state_dir is not None):
+        raise ConfigError(
+            "--state-root gives the name and the state directory; leave out --name and --state-dir"
+        )
     name = name or socket.gethostname()
     require_name(name)
-    access = command.access(server, name, **shown)
     if shard is not None and dataset is None:
         raise ConfigError("--shard goes with --dataset")
     if data is not None and dataset is not None:
@@ -100,9 +117,14 @@ def run(
         flag: bits_per_second(f"--{flag}", text) if text is not None else None
         for flag, text in (("uplink", uplink), ("downlink", downlink))
     }
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
     from common.capture import CaptureWriter
     from fedclient.daemon import ClientConfig, Daemon
     from fedclient.own_data import OwnData, OwnDataset, OwnPictures
+    from fedclient.slot import first_free
     from fedclient.state import StateDir
 
     own: OwnData | None = None
@@ -110,18 +132,23 @@ def run(
         own = OwnDataset(dataset, data_dir, shard)
     elif data is not None:
         own = OwnPictures(data, command.say)
-    config = ClientConfig(
-        server=server,
-        name=name,
-        data_dir=data_dir,
-        own_data=own,
-        threads=threads,
-        give_up_s=give_up,
-        access=access,
-        **rates,
-    )
     writer = CaptureWriter(capture, command.say) if capture is not None else None
-    with command.stopped_by_signals(), StateDir(state_dir or Path(".fedclient") / name) as state:
+    with command.stopped_by_signals(), ExitStack() as stack:
+        if state_root is not None:
+            name, state = stack.enter_context(first_free(state_root))
+        else:
+            state = stack.enter_context(StateDir(state_dir or Path(".fedclient") / name))
+        config = ClientConfig(
+            server=server,
+            name=name,
+            data_dir=data_dir,
+            own_data=own,
+            threads=threads,
+            device=device,
+            give_up_s=give_up,
+            access=command.access(server, name, **shown),
+            **rates,
+        )
         end = Daemon(config, state, command.say, writer).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")

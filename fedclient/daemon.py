@@ -57,6 +57,8 @@ class ClientConfig:
     own_data: OwnData | None = None
     """None: train on the shard that the server assigns."""
     threads: int = 1
+    device: str = "cpu"
+    """Where the model is trained: cpu or cuda."""
     give_up_s: float = 300.0
     uplink: float | None = None
     """Bits per second that this client sends at the most; None: as fast as it goes."""
@@ -165,7 +167,7 @@ class Daemon:
                 f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
                 f"{seat.fingerprint[:12]}; install the same code on both"
             )
-        trainer = Trainer(model, Inputs(dataset), seat.seed, seat.index)
+        trainer = Trainer(model, Inputs(dataset, self._config.device), seat.seed, seat.index)
         kept = self._state.of_run(seat.run_id, self._config.name, seat.fingerprint)
         work = Work(seat, trainer, Layout(specs), kept)
         work.pending = self._left_over(work)

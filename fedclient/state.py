@@ -76,6 +76,7 @@ class StateDir:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self._lock.close()
             raise StateError(
                 f"--state-dir {self._path} is in use by another client; give each client its own --name"
             ) from error

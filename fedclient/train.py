@@ -113,7 +113,9 @@ class Trainer:
         model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
         values[:model_bytes] = task.down[:model_bytes]
         x, y = (_views(layout, flat, Purpose.MODEL) for flat in (task.down, values))
-        bind(self._model, y | _views(layout, values, Purpose.BUFFER))
+        device = self._inputs.device
+        trained = _on(device, y)
+        bind(self._model, trained | _on(device, _views(layout, values, Purpose.BUFFER)))
         c = _views(layout, task.down, Purpose.CONTROL)
         new_kept = kept.copy()
         split = task.variates.num_bytes
@@ -121,8 +123,11 @@ class Trainer:
         correction = {name: task.algorithm.correction(value, c.get(name)) for name, value in old.items()}
 
         accuracy = self._validate(task)
-        steps, loss = self._steps(task, x, correction, plain=set(c))
+        steps, loss = self._steps(task, _on(device, x), _on(device, correction), plain=set(c))
 
+        for name, tensor in trained.items():
+            if tensor is not y[name]:
+                y[name].copy_(tensor)
         for name, view in _views(layout, values, Purpose.BUFFER).items():
             # A module may have put a new tensor in the place of the one it was bound to.
             view.copy_(self._model.get_buffer(name))
@@ -229,6 +234,11 @@ class Trainer:
 def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
         raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
+
+
+def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors where they are there already, else copies."""
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def _views(layout: Layout, flat: Flat, purpose: Purpose) -> dict[str, Tensor]:

@@ -195,7 +195,7 @@ def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
     bits_per_second("--link", link)
     from fedlab.report import write_report
 
-    write_report(list(run_dirs), out, link)
+    click.echo(write_report(list(run_dirs), out, link).markdown(), nl=False)
     click.echo(f"report: {out}")
 
 

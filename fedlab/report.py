@@ -15,12 +15,14 @@ from fedlab.tables import Table
 MAX_LABEL = 32
 
 
-def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
-    """Writes one self-contained page about these runs."""
+def write_report(run_dirs: list[Path], out: Path, link: str) -> Table:
+    """Writes one self-contained page about these runs, and returns the table that opens it."""
     found = [read_run(path) for path in run_dirs]
     runs = dict(zip(_labels(run_dirs, found), found, strict=True))
     page = Page("Runs: " + ", ".join(runs))
-    _summary(page, runs)
+    page.heading("Summary")
+    summary = _summary(runs)
+    page.table(summary)
     _learning(page, runs, link)
     page.heading("Bytes per client and round, by purpose")
     parts = {label: run.bytes_per_client_and_round() for label, run in runs.items()}
@@ -31,6 +33,7 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> None:
         page.heading(f"{label}: drift diversity and shards")
         page.pictures([figure for figure in (_drift(run), _shards(run)) if figure is not None])
     page.write(out)
+    return summary
 
 
 def _labels(run_dirs: list[Path], runs: list[Run]) -> list[str]:
@@ -42,8 +45,7 @@ def _labels(run_dirs: list[Path], runs: list[Run]) -> list[str]:
     return [f"{number}: {run.method}" for number, run in enumerate(runs)]
 
 
-def _summary(page: Page, runs: dict[str, Run]) -> None:
-    page.heading("Summary")
+def _summary(runs: dict[str, Run]) -> Table:
     rows = []
     for label, run in runs.items():
         config = run.config
@@ -55,13 +57,23 @@ def _summary(page: Page, runs: dict[str, Run]) -> None:
                 f"{config['model']} on {config['dataset']}",
                 str(len(run.rounds)),
                 f"{run.accuracy():.2%}",
+                f"{sum(record['seconds']['round'] for record in run.rounds) / len(run.rounds):.1f}",
                 f"{total:,.0f}",
                 "-" if socket is None else f"{socket:,.0f}",
             ]
         )
     per = "per client and round"
-    headings = ["run", "method", "task", "rounds", "accuracy", f"bytes {per}", f"on the socket {per}"]
-    page.table(Table(headings, rows))
+    headings = [
+        "run",
+        "method",
+        "task",
+        "rounds",
+        "accuracy",
+        "seconds per round",
+        f"bytes {per}",
+        f"on the socket {per}",
+    ]
+    return Table(headings, rows)
 
 
 def _learning(page: Page, runs: dict[str, Run], link: str) -> None:

@@ -17,7 +17,7 @@ from common import datasets, model_names, presets
 from common.algorithms import ALGORITHMS
 from common.config import VARIATES, WEIGHTINGS, RunConfig
 from common.schedule import SCHEDULES
-from fedserver.keys_cli import certs, tokens
+from fedserver import keys_cli
 
 HELP = {
     "algorithm": "How clients are kept from drifting apart.",
@@ -177,13 +177,11 @@ def main() -> None:
 @click.option("--resume/--no-resume", default=True, help="Go on with the run in --run-dir, if there is one.")
 @click.option(
     "--certs",
-    "certs_dir",
     type=click.Path(path_type=Path),
     help="Use TLS: folder with ca.pem, crl.pem, server.pem and server.key. Clients need a certificate.",
 )
 @click.option(
     "--tokens",
-    "tokens_dir",
     type=click.Path(path_type=Path),
     help="Clients need a token of this folder, and no certificate.",
 )
@@ -193,8 +191,8 @@ def run(
     listen: str,
     capture: Path | None,
     resume: bool,
-    certs_dir: Path | None,
-    tokens_dir: Path | None,
+    certs: Path | None,
+    tokens: Path | None,
     insecure: bool,
     **settings: Any,
 ) -> None:
@@ -207,7 +205,8 @@ def run(
     from fedserver.entrance import Entrance
     from fedserver.server import serve
 
-    entrance = Entrance(certs_dir, tokens_dir, insecure)
+    command.deaf_at_exit()
+    entrance = Entrance(certs, tokens, insecure)
     ended = serve(
         config, listen, run_dir, command.say, entrance=entrance, capture_path=capture, resume=resume
     )
@@ -234,5 +233,16 @@ def status(server: str, name: str, as_json: bool, **shown: Any) -> None:
     show_status(reply)
 
 
-main.add_command(certs)
-main.add_command(tokens)
+@main.command(epilog=command.example("fedserver health --server 127.0.0.1:50051"))
+@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+def health(server: str) -> None:
+    """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
+    command.require_address("--server", server)
+    from fedserver.inquiry import require_health
+
+    require_health(server)
+    click.echo("serving")
+
+
+main.add_command(keys_cli.certs)
+main.add_command(keys_cli.tokens)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.access import Access, Shown
 from common.channel import open_channel
-from common.dialogue import DIRECTIONS
+from common.dialogue import DIRECTIONS, SERVICE
 from common.errors import AccessError, UnavailableError
 from common.wire import name_of
 from fedpvr.v1 import federation_pb2 as pb
@@ -60,6 +61,19 @@ def described(reply: pb.StatusReply) -> dict[str, Any]:
         "bytes": counts,
         "traffic": _traffic(reply),
     }
+
+
+def require_health(server: str, timeout_s: float = 3.0) -> None:
+    """Raises unless the server says by the gRPC health protocol that it serves."""
+    with grpc.insecure_channel(server) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest(service=SERVICE)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise UnavailableError(f"no server answers at {server}: {error.code().name}") from error
+    if reply.status != health_pb2.HealthCheckResponse.SERVING:
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+        raise UnavailableError(f"the server at {server} does not serve: {status}")
 
 
 def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:

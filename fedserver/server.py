@@ -32,6 +32,8 @@ from fedserver.workbench import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
+RETURN_S = 30.0
+"""The same for a server that was started again after the end: its clients may be starting too."""
 SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
 WINDOW_BYTES = 1 << 16
@@ -96,8 +98,9 @@ async def serve(
             what = f"{config.algorithm}, {config.model} on {config.dataset}"
             say(f"run {federation.run_id}: {what}, results in {run_path}")
             rounds = Rounds(federation, run_dir, workbench)
+            patience_s = RETURN_S if run_dir.finished() else FAREWELL_S
             try:
-                number = await _run_until(stopped, rounds, federation)
+                number = await _run_until(stopped, rounds, federation, patience_s)
             finally:
                 federation.traffic.sample()
                 await server.stop(grace=1.0)
@@ -112,7 +115,9 @@ async def serve(
     return number
 
 
-async def _run_until(stopped: asyncio.Future[int], rounds: Rounds, federation: Federation) -> int:
+async def _run_until(
+    stopped: asyncio.Future[int], rounds: Rounds, federation: Federation, patience_s: float
+) -> int:
     """Runs the federation to its end (0) or to a signal (its number); raises what ended it early."""
     running: asyncio.Future[None] = asyncio.create_task(rounds.run())
     try:
@@ -121,7 +126,7 @@ async def _run_until(stopped: asyncio.Future[int], rounds: Rounds, federation: F
         if not running.done():
             return stopped.result()
         if not isinstance(running.exception(), OSError):
-            await _farewell(federation)
+            await _farewell(federation, patience_s)
         await running
         return 0
     finally:
@@ -177,9 +182,9 @@ async def _settle() -> None:
         await asyncio.wait(others, timeout=SETTLE_S)
 
 
-async def _farewell(federation: Federation) -> None:
+async def _farewell(federation: Federation, patience_s: float) -> None:
     """Waits until every client has been told of the end, but not for long."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(FAREWELL_S):
+        async with asyncio.timeout(patience_s):
             while not federation.all_told():
                 await asyncio.sleep(0.02)

@@ -1,0 +1,45 @@
+# One image for servers, clients and tools.
+#
+# On amd64 the usual package index has torch with CUDA only, several gigabytes. The address of the index with PyTorch's CPU
+# builds is on PyTorch's installation page; given as EXTRA_INDEX it makes the image small:
+#   docker build --build-arg EXTRA_INDEX=ADDRESS -t fedpvr .
+
+FROM python:3.11-slim-bookworm AS packages
+ARG EXTRA_INDEX=
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+WORKDIR /src
+COPY pyproject.toml requirements.txt ./
+# What the project needs to run and nothing else, in the versions it is tested with.
+RUN python -m venv --without-pip /opt/fedpvr \
+    && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+        > needed.txt \
+    && pip --python /opt/fedpvr/bin/python install --no-compile -r needed.txt -c requirements.txt \
+        ${EXTRA_INDEX:+--extra-index-url "$EXTRA_INDEX"} \
+    && cd /opt/fedpvr/lib/python3.11/site-packages \
+    && rm -rf torch/include torch/share torch/test matplotlib/mpl-data/sample_data \
+    && find torch/bin -type f ! -name torch_shm_manager -delete \
+    && find . -type d -name tests -prune -exec rm -rf {} + \
+    # Bytecode of what is really imported: starts fast without the 150 MB of all the rest.
+    && /opt/fedpvr/bin/python -c 'import google_crc32c, grpc.aio, grpc_health.v1.health, grpc_reflection.v1alpha.reflection, \
+        click, numpy, rich.table, safetensors.torch, torch'
+
+FROM packages AS code
+COPY . .
+RUN pip --python /opt/fedpvr/bin/python install --no-deps --prefix /opt/code .
+
+FROM python:3.11-slim-bookworm
+LABEL org.opencontainers.image.title="fedpvr" \
+    org.opencontainers.image.description="Federated learning over gRPC with partial variance reduction" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.licenses="Apache-2.0"
+RUN useradd --uid 10001 --user-group --no-create-home --home-dir /tmp fedpvr \
+    && install -d -m 775 -o fedpvr -g fedpvr /runs /state /data /certs /work
+COPY --from=packages /opt/fedpvr /opt/fedpvr
+COPY --from=code /opt/code /opt/fedpvr
+ENV PATH=/opt/fedpvr/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+# Models and data sets of one's own are imported from here.
+WORKDIR /work
+EXPOSE 50051
+HEALTHCHECK --interval=5s --timeout=5s --start-period=60s CMD ["fedserver", "health"]
+CMD ["fedserver", "run", "--listen", "0.0.0.0:50051", "--insecure", "--run-dir", "/runs/default"]
