@@ -193,8 +193,11 @@ def assert_mean(federation: Federation) -> None:
     """c is the mean of all c_i; clients that were never counted have zero."""
     run = federation.folder / "run"
     n = json.loads((run / "config.json").read_text())["num_clients"]
-    newest = load_file(max((run / "checkpoints").glob("round-*.safetensors")))
-    c_is = [load_file(path) for path in (run / "ledger").iterdir()]
+    checkpoint = max((run / "checkpoints").glob("round-*.safetensors"))
+    newest, last = load_file(checkpoint), int(checkpoint.stem.removeprefix("round-"))
+    # The ledger may hold c_i of the round that was open too; they do not count.
+    files = [path for path in (run / "ledger").iterdir() if int(path.stem.rpartition("-")[2]) <= last]
+    c_is = [load_file(path) for path in files]
     for name in c_is[0]:
         c = newest[f"control/{name}"]
         np.testing.assert_allclose(sum(c_i[name] for c_i in c_is) / n, c, atol=1e-5)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,8 @@ class Forked:
     def send_signal(self, number: int) -> None:
         """Sends a signal, if it still runs."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # It has just ended.
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
