@@ -73,6 +73,8 @@ class RunConfig:
     """Updates larger than this many times the median are left out; None: none is."""
     clients_per_round: int | None = None
     """S, clients drawn for each round; None: all."""
+    gather: float | None = None
+    """Seconds without a newcomer after which all who are here are N, at least `num_clients`; None: N is given."""
     min_clients: int | None = None
     """Clients with which the run starts; the others may join later. None: all."""
     lease: float | None = None
@@ -114,7 +116,9 @@ class RunConfig:
                     f"{_flag(name)} must be at most --num-clients, got {getattr(self, name)} of "
                     f"{self.num_clients}"
                 )
-        for name in ("deadline", "lease"):
+        if self.gather is not None and self.min_clients is not None:
+            raise ConfigError("--gather and --min-clients exclude each other; give one of them")
+        for name in ("deadline", "lease", "gather"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{_flag(name)} must be positive, got {getattr(self, name)}")
         if not 0 < self.quorum <= 1:

@@ -290,6 +290,8 @@ class Daemon:
                 break
             self._say(f"round {parcel.round}: {reply.message}")
             start = START
+        else:
+            raise UnavailableError(f"round {parcel.round}: the update does not arrive whole")
         if reply.outcome == "REJECTED":
             self._say(f"round {parcel.round}: update rejected: {reply.message}")
             connection.decline(work.seat, parcel.round, reply.message)

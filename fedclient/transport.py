@@ -44,7 +44,6 @@ _ERRORS: dict[grpc.StatusCode, type[FedError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: WrongRunError,
     grpc.StatusCode.INVALID_ARGUMENT: RunError,
     grpc.StatusCode.UNIMPLEMENTED: WrongRunError,
-    grpc.StatusCode.UNKNOWN: RunError,
 }
 
 

@@ -38,7 +38,7 @@ _CALLER = Caller("")
 
 def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
     """Runs a whole federation and leaves a run directory behind."""
-    for name in ("deadline", "lease", "min_clients"):
+    for name in ("deadline", "lease", "gather", "min_clients"):
         if getattr(config, name) is not None:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"a simulation has no {flag}: its clients take turns, and none is late")

@@ -43,6 +43,7 @@ HELP = {
     "aggregation": "mean, or median or trimmed:F of each number over all clients, if not all are trusted.",
     "norm_bound": "Leave out updates larger than this many times the median.  [default: none]",
     "clients_per_round": "S, clients drawn at random for each round.  [default: all]",
+    "gather": "N is whoever has joined when nobody has for this many seconds, --num-clients at least.",
     "min_clients": "Start with this many clients; the others may join later.  [default: all]",
     "lease": "Seconds without a sign of life after which a client is not waited for.  [default: for ever]",
     "deadline": "Seconds after which a round closes without those who have not answered.  [default: never]",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from common import seeds
@@ -90,6 +91,19 @@ class Federation:
         self._joins = Rate(JOINS_PER_S, MAX_WAITING + config.num_clients)
         self._stopping = False
         self._changed = asyncio.Condition()
+
+    async def gather(self) -> None:
+        """Where N is not given: waits until enough clients are here and no other has come for a while."""
+        if self.config.gather is None or self.members.complete.is_set():
+            return
+        here, quiet_since = set(self.members.waiting), time.monotonic()
+        while len(here) < self.config.num_clients or time.monotonic() - quiet_since < self.config.gather:
+            await asyncio.sleep(0.1)
+            if here != (here := set(self.members.waiting)):
+                quiet_since = time.monotonic()
+        self.say(f"{len(here)} clients are here and nobody else comes; they make up the run")
+        self.config = replace(self.config, num_clients=len(here))
+        self.members.num_clients = self.members.needed = len(here)
 
     def set_up(self, prepared: Prepared, down: Coding, intake: Intake, ledger: Ledger, spool: Spool) -> None:
         """Lets clients join, now that there is something to join."""
@@ -297,5 +311,6 @@ class Federation:
 
     def say_waiting(self, name: str = "") -> None:
         """Says who is here while the run waits for clients."""
-        seats = f"{len(self.members.waiting)} of {self.members.needed} clients"
+        least = "at least " if self.config.gather is not None and self.phase is Phase.PREPARING else ""
+        seats = f"{len(self.members.waiting)} of {least}{self.members.needed} clients"
         self.say(f"{name} is here; {seats}" if name else f"waiting for clients; {seats} are here")

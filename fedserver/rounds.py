@@ -48,6 +48,9 @@ class Rounds:
 
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
+        if self._run_dir.previous is None:
+            await self._federation.gather()
+            self._config = self._federation.config
         flat = await self._prepare()
         done = 0
         if self._run_dir.previous is not None:

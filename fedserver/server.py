@@ -7,6 +7,7 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,8 @@ async def serve(
     entrance.require_safe(listen)
     door, tls, refusals = entrance.door(say), entrance.tls(), Refusals(say)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
+        if config.gather is not None and run_dir.previous is not None:
+            config = replace(config, num_clients=run_dir.previous["num_clients"])
         run_dir.require_same_settings(config.as_dict())
         run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
         capture = CaptureWriter(capture_path, say) if capture_path is not None else None

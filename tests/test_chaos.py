@@ -20,7 +20,7 @@ from tests.processes import Federation, free_port
 from tests.proxy import Faults, Proxy
 
 FLAGS = ["--num-clients", "2", "--rounds", "4", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
-FOUR = ["--num-clients", "4", "--rounds", "12", "--alpha", "0.3", "--seed", "5", "--local-epochs", "3"]
+FOUR = ["--num-clients", "4", "--rounds", "25", "--alpha", "0.3", "--seed", "5", "--local-epochs", "3"]
 BROADCAST = 310_000
 """About the bytes of one download, and of one upload."""
 SERVER_COUNTS = {
@@ -123,6 +123,7 @@ def test_both_sides_killed_at_once(undisturbed: Federation, federation: Federati
 KINDS = ["drop", "delay", "truncate", "duplicate", "corrupt"]
 
 
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind == "truncate" else pytest.mark.slow) for kind in KINDS]
@@ -133,7 +134,9 @@ def test_a_bad_link(undisturbed: Federation, federation: Federation, kind: str, 
     with Proxy(federation.address, faults) as proxy:
         federation.client("a", server=proxy.address)
         federation.client("b")
-        federation.finish()
+        for name in ("server", "a", "b"):
+            # A connection that lost its place in the stream looks alive until a ping goes unanswered.
+            assert federation.processes[name].wait(400) == 0, federation.log(name)
         assert faults.done == 4
     assert_same(federation, undisturbed)
 
@@ -193,7 +196,7 @@ def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, 
             wild.client(name)
         server, kills = "server", 0
         while kills < 10 and wild.processes[server].poll() is None:
-            time.sleep(moments.uniform(0.3, 1.6))
+            time.sleep(moments.uniform(0.5, 3.5))
             victim = moments.choice(names)
             if wild.processes[victim].poll() is None:
                 wild.kill(victim)

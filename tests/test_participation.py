@@ -87,6 +87,7 @@ def test_without_a_quorum_the_server_waits_and_says_so(federation: Federation) -
         ({"clients_per_round": 5}, "--clients-per-round must be at most --num-clients, got 5 of 4"),
         ({"clients_per_round": 0}, "--clients-per-round must be at least 1"),
         ({"deadline": 0.0}, "--deadline must be positive"),
+        ({"gather": 1.0, "min_clients": 2}, "--gather and --min-clients exclude each other"),
         ({"lease": -1.0}, "--lease must be positive"),
         ({"min_clients": 5}, "--min-clients must be at most --num-clients, got 5 of 4"),
         ({"quorum": 0.0}, "--quorum must be above 0"),
@@ -166,6 +167,22 @@ def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Fe
     clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
     assert [(c["name"], c["index"]) for c in clients] == [("b", 0), ("x", 1), ("a", 2)]
     assert_mean(federation)
+
+
+def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, federation: Federation) -> None:
+    """Also after the server was killed: N stays."""
+    flags = ["--num-clients", "2", "--gather", "2", "--rounds", "3", "--seed", "3"]
+    federation.server(*flags)
+    for i in range(3):
+        federation.client(f"client-{i}")
+    federation.wait_for("server", "3 clients are here and nobody else comes")
+    federation.wait_for("server", "round 1/3: .* 3 updates")
+    federation.kill("server")
+    federation.server(*flags, listen=federation.address, name="server2")
+    federation.finish()
+    run(tmp_path / "simulated", num_clients=3, rounds=3, seed=3)
+    for file in ("model", "control"):
+        assert federation.bytes(file) == (tmp_path / "simulated" / f"{file}.safetensors").read_bytes()
 
 
 def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Federation) -> None:
