@@ -60,13 +60,18 @@ class Access:
     def _token(self) -> str | None:
         """From the file, or from the environment."""
         if self.token_file is None:
-            return os.environ.get(TOKEN_VARIABLE) or None
-        try:
-            token = self.token_file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"--token-file {self.token_file} cannot be read: {error}") from error
+            found, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+            if not found:
+                return None
+        else:
+            where = f"--token-file {self.token_file}"
+            try:
+                found = self.token_file.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{where} cannot be read: {error}") from error
+        token = found.strip()
         if not (token.isascii() and token.isprintable() and token):
-            raise ConfigError(f"--token-file {self.token_file} must hold one token, in one line")
+            raise ConfigError(f"{where} must hold one token, in one line")
         return token
 
 

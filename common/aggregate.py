@@ -11,6 +11,7 @@ the result does not depend on who answered first.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
@@ -112,12 +113,19 @@ class Aggregate:
         return out
 
     @_QUIETLY
+    def norms(self) -> dict[Purpose, float]:
+        """Norm of all moves together, by what moved; of a single update, its own."""
+        squares: dict[Purpose, float] = defaultdict(float)
+        for spec, square in zip(self._layout.specs, self._squares, strict=True):
+            squares[spec.purpose] += float(square)
+        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
+
     def drift_diversity(self, *, by_layer: bool = False) -> dict[str, float]:
         """xi = sum ||m_i||^2 / ||sum m_i||^2 with m_i = y_i - x (paper, eq. 2), per parameter tensor or per
         layer.
 
         1/N where all clients moved alike, large where they moved apart. With weights by examples, m_i counts
-        with its weight. What did not move has no entry.
+        with its weight. What did not move, or beyond all bounds, has no entry.
         """
         apart: dict[str, float] = defaultdict(float)
         together: dict[str, float] = defaultdict(float)
@@ -126,4 +134,5 @@ class Aggregate:
             key = name.rpartition(".")[0] if by_layer else name
             apart[key] += self._squares[index]
             together[key] += float(self._sums[index] @ self._sums[index])
-        return {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
+        found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
+        return {key: xi for key, xi in found.items() if math.isfinite(xi)}

@@ -74,7 +74,7 @@ class RunConfig:
     clients_per_round: int | None = None
     """S, clients drawn for each round; None: all."""
     gather: float | None = None
-    """Seconds without a newcomer after which all who are here are N, at least `num_clients`; None: N is given."""
+    """Seconds without a newcomer after which N is who is here, `num_clients` at least; None: N is given."""
     min_clients: int | None = None
     """Clients with which the run starts; the others may join later. None: all."""
     lease: float | None = None

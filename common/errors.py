@@ -94,10 +94,10 @@ class CertificateError(FedError):
 class AccessError(FedError):
     """A peer that has not shown who it is, is not admitted any more, or speaks for somebody else."""
 
-    def __init__(self, message: str, proven: str = "") -> None:
-        """`proven` is the name of a peer that is who it says but is not admitted any more."""
+    def __init__(self, message: str, credential: str = "") -> None:
+        """`credential` tells which one a peer has shown that was good once."""
         super().__init__(message)
-        self.proven = proven
+        self.credential = credential
 
 
 class JoinError(FedError):

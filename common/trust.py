@@ -15,7 +15,7 @@ import numpy as np
 
 from common.aggregate import Aggregate
 from common.errors import ConfigError
-from common.tensors import BLOCK, Array, Flat, Float64, Layout, Purpose, to_float64
+from common.tensors import Array, Flat, Float64, Layout, Purpose, to_float64
 
 Center = Callable[[Float64], Float64]
 """Numbers of S clients by n elements to one number per element."""
@@ -61,38 +61,33 @@ class Trust:
         center = self.center()
         return Aggregate(layout, seen) if center is None else RobustAggregate(layout, seen, center)
 
-    def outliers(self, norms: Mapping[K, float]) -> dict[K, float]:
-        """Those that do not count, with how many times the median they are."""
-        if self.norm_bound is None or not norms:
-            return {}
-        median = float(np.median(list(norms.values())))
-        return {
-            key: norm / median if median else math.inf
-            for key, norm in norms.items()
-            if norm > self.norm_bound * median
-        }
+    def outliers(self, norms: Mapping[K, Mapping[Purpose, float]]) -> dict[K, float]:
+        """Those that do not count because one of their norms is too large, with how many times the median."""
+        found: dict[K, float] = {}
+        if self.norm_bound is None:
+            return found
+        for purpose in {purpose for each in norms.values() for purpose in each}:
+            median = float(np.median([each[purpose] for each in norms.values()]))
+            for key, each in norms.items():
+                if each[purpose] > self.norm_bound * median:
+                    times = each[purpose] / median if median else math.inf
+                    found[key] = max(times, found.get(key, 0.0))
+        return found
 
 
 def trimmed_mean(stack: Float64, share: float) -> Float64:
-    """The mean without the share of the numbers at either end, rounded down, of each column."""
-    cut = int(share * len(stack))
+    """The mean of each column without a share at either end: rounded down, but one of three at least."""
+    cut = max(int(share * len(stack)), 1 if len(stack) >= 3 else 0)
     kept: Float64 = np.sort(stack, axis=0)[cut : len(stack) - cut]
     mean: Float64 = kept.mean(axis=0)
     return mean
 
 
-def move_norm(layout: Layout, seen: Flat, values: Flat) -> float:
-    """||y_i - x|| over all parameters."""
-    total = 0.0
-    for index in layout.indices(Purpose.MODEL):
-        dtype = layout.specs[index].dtype
-        x, y = (layout.array(flat, index).reshape(-1) for flat in (seen, values))
-        for start in range(0, len(x), BLOCK):
-            block = slice(start, start + BLOCK)
-            delta = to_float64(y[block], dtype)
-            delta -= to_float64(x[block], dtype)
-            total += float(delta @ delta)
-    return math.sqrt(total)
+def move_norms(layout: Layout, seen: Flat, values: Flat, c_i: Flat | None) -> dict[Purpose, float]:
+    """||y_i - x||, the same of buffers, and ||c_i+ - c_i||; `c_i` is the client's variate before."""
+    measured = Aggregate(layout, seen)
+    measured.add(values, c_i, 1.0)
+    return measured.norms()
 
 
 class RobustAggregate(Aggregate):

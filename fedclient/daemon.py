@@ -260,12 +260,13 @@ class Daemon:
         work.keeps = bool(task.kept.specs)
         if not work.keeps:
             return task.kept.allocate()
-        if pulled.lost_variate is not None:
+        held = work.kept.held_rounds()
+        if pulled.lost_variate is not None and counted not in held:
             self._say(f"the variate of round {counted} came back from the server")
             kept = task.kept.allocate()
             kept[: len(pulled.lost_variate)] = pulled.lost_variate  # Residuals, if any, start again at zero.
             work.kept.write(counted, task.kept, kept)
-        elif counted not in (0, *work.kept.held_rounds()):
+        elif counted not in (0, *held):
             if task.variates.specs:
                 raise StateError(f"the server counts the variate of round {counted}, which is not here")
             self._say(f"what coding left out up to round {counted} is lost; going on without it")
@@ -296,7 +297,7 @@ class Daemon:
             self._say(f"round {parcel.round}: update rejected: {reply.message}")
             connection.decline(work.seat, parcel.round, reply.message)
         elif reply.outcome == "LATE":
-            self._say(f"round {parcel.round}: too late, the round had closed")
+            self._say(f"round {parcel.round}: the round has closed; this update changes nothing")
         work.counts = reply.outcome in ("ACCEPTED", "DUPLICATE")
         if not work.counts:
             work.kept.drop_update()

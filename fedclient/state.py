@@ -104,9 +104,10 @@ class StateDir:
             raise StateError(
                 f"{folder} holds the state of {found}, this is {owner}; choose another --state-dir"
             )
-        folder.mkdir(exist_ok=True)
-        write_json(folder / "owner.json", owner)
-        return RunFiles(folder)
+        files = RunFiles(folder)
+        with files.working():
+            write_json(folder / "owner.json", owner)
+        return files
 
 
 class RunFiles:
@@ -129,14 +130,15 @@ class RunFiles:
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Keeps c_i as that of round r."""
-        with self._writing():
+        with self.working():
             tensorfile.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
-        for r in self.held_rounds():
-            if r != counted:
-                self._file(r).unlink()
+        with self.working():
+            for r in self.held_rounds():
+                if r != counted:
+                    self._file(r).unlink()
 
     def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Keeps an update until the next one.
@@ -144,7 +146,7 @@ class RunFiles:
         It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
         """
         scratch = self._update.with_suffix(".tmp")
-        with self._writing():
+        with self.working():
             with scratch.open("wb") as file:
                 for piece in pieces:
                     file.write(piece)
@@ -152,21 +154,23 @@ class RunFiles:
 
     def kept_update(self) -> bytes | None:
         """The update that was kept."""
-        return self._update.read_bytes() if self._update.exists() else None
+        with self.working():
+            return self._update.read_bytes() if self._update.exists() else None
 
     def drop_update(self) -> None:
         """Forgets it."""
-        self._update.unlink(missing_ok=True)
+        with self.working():
+            self._update.unlink(missing_ok=True)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Somebody may have taken the folder away while the client runs; and disks get full."""
+    def working(self) -> Iterator[None]:
+        """Around work on the files: somebody may have taken the folder away, and disks get full."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             yield
         except OSError as error:
             raise DiskError(
-                f"{self._folder} cannot be written: {error.strerror}; make room and start the client again"
+                f"{self._folder} cannot be used: {error.strerror}; see to the disk and start the client again"
             ) from error
 
     def _file(self, r: int) -> Path:

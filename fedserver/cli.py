@@ -236,12 +236,15 @@ def status(server: str, name: str, as_json: bool, **shown: Any) -> None:
 
 @main.command(epilog=command.example("fedserver health --server 127.0.0.1:50051"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
-def health(server: str) -> None:
+@click.option("--name", default="", help="Whose certificate to show, with --certs.")
+@command.access_options
+def health(server: str, name: str, **shown: Any) -> None:
     """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
     command.require_address("--server", server)
+    access = command.access(server, name, **shown)
     from fedserver.inquiry import require_health
 
-    require_health(server)
+    require_health(server, access)
     click.echo("serving")
 
 

@@ -93,7 +93,11 @@ class Crowd(grpc.aio.ServerInterceptor):
             return await behaviour(await opened(messages, context), context)
 
         async def streaming(messages: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-            async for reply in behaviour(await opened(messages, context), context):
+            replies = behaviour(await opened(messages, context), context)
+            if not hasattr(replies, "__aiter__"):
+                await replies  # A handler that writes by itself.
+                return
+            async for reply in replies:
                 yield reply
 
         codec = (inner.request_deserializer, inner.response_serializer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Protocol
 
 from common.certificates import Revocations, client_name, expires, minute, serial
 from common.errors import AccessError
-from fedserver.tokens import Tokens
+from fedserver.tokens import Tokens, credential_of
 
 BEARER = "Bearer "
 QUIET_S = 10.0
@@ -26,6 +27,8 @@ class Caller:
     """Its address, as gRPC has it."""
     name: str | None = None
     """Who it is; None where nobody is asked, and anyone may speak for anyone."""
+    credential: str = ""
+    """By what it is known: a client may have had others before."""
     require_admitted: Callable[[], object] = lambda: None
     """Raises once it is not admitted any more. A call may take hours."""
 
@@ -64,15 +67,16 @@ class CertificateDoor:
         if pem is None:
             raise AccessError("expected a client's certificate, got none")
         name, number, end = client_name(pem), serial(pem), expires(pem)
+        credential = f"certificate {number:x}"
 
         def require_admitted() -> None:
             if self._revocations.revoked(number):
-                raise AccessError(f"the certificate of {name} was revoked", name)
+                raise AccessError(f"the certificate of {name} was revoked", credential)
             if self._clock() > end:
-                raise AccessError(f"the certificate of {name} expired on {minute(end)}", name)
+                raise AccessError(f"the certificate of {name} expired on {minute(end)}", credential)
 
         require_admitted()
-        return Caller(peer, name, require_admitted)
+        return Caller(peer, name, credential, require_admitted)
 
 
 class TokenDoor:
@@ -86,7 +90,8 @@ class TokenDoor:
         if not authorization.startswith(BEARER):
             raise AccessError("expected a token, got none; give the client --token-file")
         token = authorization.removeprefix(BEARER)
-        return Caller(peer, self._tokens.name_of(token), lambda: self._tokens.name_of(token))
+        name = self._tokens.name_of(token)
+        return Caller(peer, name, credential_of(token), lambda: self._tokens.name_of(token))
 
 
 class Refusals:
@@ -95,21 +100,30 @@ class Refusals:
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         self._say = say
         self._now = now
+        self._lock = threading.Lock()
         self._said: dict[str, tuple[float, int]] = {}
         """When each reason was last said, and how often it was not since."""
 
     def note(self, reason: str) -> None:
         """Somebody was turned away."""
         reason = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARACTERS])
+        with self._lock:
+            unsaid = self._due(reason)
+        if unsaid is not None:
+            more = f" ({unsaid} more since the line before)" if unsaid else ""
+            self._say(f"turned away: {reason}{more}")
+
+    def _due(self, reason: str) -> int | None:
+        """How often it was not said since it last was; None if it is not to be said now."""
         now = self._now()
         if reason not in self._said and len(self._said) >= MAX_REASONS:
             oldest = min(self._said, key=lambda key: self._said[key][0])
             if now < self._said[oldest][0] + QUIET_S:
-                return
+                return None
             del self._said[oldest]
         at, unsaid = self._said.get(reason, (-QUIET_S, 0))
         if now < at + QUIET_S:
             self._said[reason] = (at, unsaid + 1)
-            return
+            return None
         self._said[reason] = (now, 0)
-        self._say(f"turned away: {reason}" + (f" ({unsaid} more since the line before)" if unsaid else ""))
+        return unsaid

@@ -94,7 +94,8 @@ class Endpoint:
         """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
         if isinstance(error, AccessError | CertificateError):
             self._refusals.note(str(error))
-            self._service.refuse(error.proven if isinstance(error, AccessError) else "", str(error))
+        if isinstance(error, AccessError):
+            self._service.refuse(error.credential, str(error))
         if isinstance(error, OSError):
             self._refusals.note(f"a call, because of this server's disk: {error}")
         code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)

@@ -38,6 +38,9 @@ MAX_WAITING = 1000
 """Clients that may wait for a seat beside those there are seats for."""
 
 
+MAX_OWN_CLASSES = 10_000
+
+
 class Phase(Enum):
     """What a run is doing; names as in `StatusReply.Phase`."""
 
@@ -180,6 +183,9 @@ class Federation:
         require_name(name)
         if not self._joins.take() or len(self.members.waiting) > self.config.num_clients + MAX_WAITING:
             raise UnavailableError("too many clients join at once; try again")
+        if own_data is not None and len(own_data.class_names) > MAX_OWN_CLASSES:
+            many = len(own_data.class_names)
+            raise JoinError(f"client {name!r} names {many} classes; at most {MAX_OWN_CLASSES} are allowed")
         if own_data is not None and own_data.examples < 1:
             raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
         known = name in self.members.by_name or not self.members.complete.is_set()
@@ -218,6 +224,8 @@ class Federation:
     def leave(self, name: str, reason: str) -> None:
         """A client will not come back by itself: rounds go on without it until it joins again."""
         member = self.members.get(name)
+        if member.index in self._gone and not (self.round and self.round.waits_for(member.index)):
+            return
         self._gone[member.index] = Answer(name=name, round=0, steps=0, examples=0, loss=0.0, declined=reason)
         self.say(f"{name} leaves: {reason}")
         if self.round is not None and self.round.waits_for(member.index):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common.tensors import Flat, Purpose
-from common.trust import move_norm
+from common.trust import move_norms
 from fedserver.federation import Federation
 from fedserver.openround import Answer, OpenRound
 
@@ -19,7 +19,7 @@ class Fold:
         self._federation = federation
         self._current = current
         self._trust = federation.config.trust
-        self._norms: dict[int, float] = {}
+        self._norms: dict[int, dict[Purpose, float]] = {}
         self.aggregate = self._trust.aggregate(federation.layout, current.seen)
         self.counted: dict[int, Answer] = {}
         """Whose updates count."""
@@ -34,8 +34,7 @@ class Fold:
         if self._trust.norm_bound is None:
             self._add(i, answer)
         else:
-            values, _ = self._values(i, answer)
-            self._norms[i] = move_norm(self._federation.layout, self._current.seen, values)
+            self._norms[i] = move_norms(self._federation.layout, self._current.seen, *self._values(i, answer))
 
     def finish(self) -> None:
         """Leaves out what is too large, now that all updates are there, and takes in the others."""
@@ -59,7 +58,7 @@ class Fold:
         return {
             "updates": len(answers),
             **({"left_out": self.left_out} if self._trust.norm_bound is not None else {}),
-            "train_loss": sum(answer.loss for answer in answers) / len(answers),
+            "train_loss": sum(answer.loss / len(answers) for answer in answers),
             "validation_accuracy": _mean(answer.validation_accuracy for answer in answers),
             "drift": self.aggregate.drift_diversity(),
             "layer_drift": self.aggregate.drift_diversity(by_layer=True),
@@ -83,6 +82,7 @@ class Fold:
         if self._trust.aggregation != "mean":
             # Held until all are there, so in a file and not in memory.
             values = federation.spool.write_values(r, i, values)
+            c_i = None if c_i is None else federation.spool.write_values(r, i, c_i, ".before")
         self.consistent &= federation.intake.follows(values, seen, c_i, self._step_sum(answer))
         weight = float(answer.examples) if federation.config.weighting == "examples" else 1.0
         self.aggregate.add(values, c_i, weight)

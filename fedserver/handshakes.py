@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+from contextlib import suppress
 from types import TracebackType
 
 from fedserver.door import Refusals
@@ -66,6 +67,7 @@ class HandshakeLog:
             for line in lines:
                 words = in_words(line)
                 if words is None:
-                    os.write(self._real, line)
+                    with suppress(OSError):
+                        os.write(self._real, line)
                 else:
                     self._refusals.note(words)

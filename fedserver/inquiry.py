@@ -63,9 +63,9 @@ def described(reply: pb.StatusReply) -> dict[str, Any]:
     }
 
 
-def require_health(server: str, timeout_s: float = 3.0) -> None:
+def require_health(server: str, access: Access | None = None, timeout_s: float = 3.0) -> None:
     """Raises unless the server says by the gRPC health protocol that it serves."""
-    with grpc.insecure_channel(server) as channel:
+    with open_channel(server, access.read() if access is not None else Shown()) as channel:
         try:
             request = health_pb2.HealthCheckRequest(service=SERVICE)
             reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)

@@ -10,6 +10,7 @@ SERVER = "server"
 HOSTS = ("localhost", "127.0.0.1", "::1")
 DAYS = 365
 """How long a certificate lasts unless said otherwise."""
+MAX_DAYS = 36_500
 AUTHORITY_DAYS = 3650
 """How long an authority does."""
 

@@ -44,7 +44,9 @@ class Ledger:
             if self.counted.get(i) == r:
                 path.replace(self._path(i, r))
         for path, i, r in _files(self._folder):
-            if self.counted.get(i) != r:
+            if r < self.counted.get(i, 0):
+                path.replace(self._archive / path.name)  # An older checkpoint may need it.
+            elif r != self.counted.get(i):
                 path.unlink()
         for i in self.counted:
             self.read(i)

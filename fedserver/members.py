@@ -59,6 +59,7 @@ class Members:
         self._shards = shards
         self._class_names = class_names
         if not self.complete.is_set():
+            self._refuse_strange_classes()
             self._seat_all()
             return
         for name in self.waiting:
@@ -78,6 +79,8 @@ class Members:
         """A seat: at once for a known name and after the start, else when enough clients are here."""
         if name in self.by_name or self.complete.is_set():
             return self._seat(name, own_data)
+        if self._shards is not None:
+            self._check_classes(name, own_data)
         if name in self.waiting:
             self._waiting[name][1].set_exception(
                 SupersededError(f"another client joined as {name!r}; give each client its own --name")
@@ -148,15 +151,18 @@ class Members:
                 known = ", ".join(self._class_names[:10])
                 raise JoinError(f"client {name!r} has class {label!r}, the run has {known} and so on")
 
-    def _seat_all(self) -> None:
-        if self._shards is None:
-            return
+    def _refuse_strange_classes(self) -> None:
+        """Sends those away who came before it was known what classes there are."""
         for name in self.waiting:
             own_data, seat = self._waiting[name]
             try:
                 self._check_classes(name, own_data)
             except JoinError as error:
                 seat.set_exception(error)
+
+    def _seat_all(self) -> None:
+        if self._shards is None:
+            return
         if len(self.waiting) < self.needed:
             return
         for index, name in enumerate(sorted(self.waiting[: self.num_clients], key=natural)):

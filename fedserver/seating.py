@@ -40,8 +40,14 @@ def described(federation: Federation) -> dict[str, Any]:
 def seated(config: dict[str, Any], prepared: Prepared) -> list[Member]:
     """Who had which seat."""
     clients, shards = config["clients"], prepared.shards
-    if not has_form(clients, _CLIENTS) or sorted(c["index"] for c in clients) != list(range(len(shards))):
-        raise StateError("config.json of the run is damaged: seats are missing; choose another --run-dir")
+    known = has_form(clients, _CLIENTS)
+    seats = {c["index"]: c["name"] for c in clients} if known else {}
+    # Not all need be taken: others may join later.
+    distinct = len(clients) == len(seats) == len(set(seats.values())) if known else False
+    if not seats or not distinct or not seats.keys() <= set(range(len(shards))):
+        raise StateError(
+            "config.json of the run is damaged: its clients do not fit its seats; choose another --run-dir"
+        )
     # A client with data of its own tells nothing of its classes, and has no shard.
     return [
         Member(c["name"], c["index"], c["examples"], shards[c["index"]] if c["classes"] else None)

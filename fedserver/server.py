@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import secrets
 import signal
 from collections.abc import Callable
@@ -76,6 +77,9 @@ async def serve(
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
+    # Connections and updates of a round are files; systems allow more of them than they give at first.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     entrance.require_safe(listen)
     door, tls, refusals = entrance.door(say), entrance.tls(), Refusals(say)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:

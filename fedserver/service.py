@@ -6,25 +6,27 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
-from common.coding import Coding, without_control
 from common.errors import Fault, SupersededError, UnavailableError, WireError, WrongRunError, printable
-from common.manifest import manifest, read_manifest, require_same
-from common.tensors import Purpose
-from common.wire import PROTOCOL_VERSION, START, Frame, Position, chunk_frames, parsed, read_chunk
+from common.manifest import read_manifest, require_same
+from common.wire import PROTOCOL_VERSION, START, Position, parsed, read_chunk
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
+from fedserver.broadcast import broadcast
 from fedserver.door import Caller
 from fedserver.federation import Federation
 from fedserver.members import Member, OwnData
-from fedserver.openround import Answer, OpenRound, Outcome
+from fedserver.openround import Answer, Outcome
 from fedserver.status import reply as status_reply
 from fedserver.traffic import Call
 
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
+MAX_PULLS = 8
+"""Calls for a round by one client at a time; those that broke unnoticed count until they are noticed."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
 IDLE_BYTES = 1024
@@ -38,12 +40,17 @@ class Service:
         self._federation = federation
         self._traffic = federation.traffic
         self._uploads = asyncio.Semaphore(MAX_UPLOADS)
+        self._pulls: Counter[str] = Counter()
+        self._credentials: dict[str, str] = {}
+        """Clients by what they have shown."""
+        self._shown: dict[str, str] = {}
+        """What each client has shown last."""
 
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
         with self._traffic.call("Join", caller.peer) as call:
             request = parsed(pb.JoinRequest, call.received(data))
-            caller.require(request.client)
+            self._speaks(caller, request.client)
             reply = await self._seat(request)
             return call.sent(reply.SerializeToString())
 
@@ -82,25 +89,36 @@ class Service:
         """Encoded `RoundFrame`s of the next round."""
         with self._traffic.call("PullRound", caller.peer) as call:
             request = parsed(pb.PullRoundRequest, call.received(data))
-            federation = self._federation
-            caller.require(request.client)
-            federation.require_run(request.run_id)
-            member = federation.heard_of(request.client)
-            current = await federation.next_round(member)
-            caller.require_admitted()
-            if current is None:
-                # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
-                federation.told.add(member.name)
-                yield call.sent(pb.RoundFrame(finished=self._finished()).SerializeToString())
-                return
-            if current.number <= request.after_round:
-                resend = pb.Resend(round=current.number)
-                yield call.sent(pb.RoundFrame(resend=resend).SerializeToString())
-                return
-            header, frames = await asyncio.to_thread(self._broadcast, current, member, request)
-            yield call.sent(pb.RoundFrame(header=header).SerializeToString())
-            for frame in frames:
-                yield call.sent(frame.data)
+            self._speaks(caller, request.client)
+            self._federation.require_run(request.run_id)
+            member = self._federation.heard_of(request.client)
+            if self._pulls[member.name] >= MAX_PULLS:
+                raise UnavailableError(f"{member.name!r} has {MAX_PULLS} calls for a round open; try again")
+            self._pulls[member.name] += 1
+            try:
+                async for frame in self._round_frames(member, request, caller):
+                    yield call.sent(frame)
+            finally:
+                self._pulls[member.name] -= 1
+
+    async def _round_frames(
+        self, member: Member, request: pb.PullRoundRequest, caller: Caller
+    ) -> AsyncIterator[bytes]:
+        federation = self._federation
+        current = await federation.next_round(member)
+        caller.require_admitted()
+        if current is None:
+            # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
+            federation.told.add(member.name)
+            yield pb.RoundFrame(finished=self._finished()).SerializeToString()
+            return
+        if current.number <= request.after_round:
+            yield pb.RoundFrame(resend=pb.Resend(round=current.number)).SerializeToString()
+            return
+        header, frames = await asyncio.to_thread(broadcast, federation, current, member, request)
+        yield pb.RoundFrame(header=header).SerializeToString()
+        for frame in frames:
+            yield frame.data
 
     def _finished(self) -> pb.Finished:
         last = self._federation.last
@@ -109,66 +127,6 @@ class Service:
             accuracy=last.accuracy if last else 0.0,
             reason=self._federation.end_reason,
         )
-
-    def _broadcast(
-        self, current: OpenRound, member: Member, request: pb.PullRoundRequest
-    ) -> tuple[pb.RoundHeader, list[Frame]]:
-        """The header for one client and the frames it needs."""
-        federation = self._federation
-        coding, frames = federation.down, current.frames
-        # Round 1 comes after round 0, and c is zero then.
-        if current.derivable and request.after_round == current.number - 1:
-            coding = without_control(coding)
-            control = coding.layout.indices(Purpose.CONTROL)
-            frames = [frame for frame in frames if frame.position[0] not in control]
-        tensors = manifest(coding)
-        counted = federation.ledger.counted.get(member.index, 0)
-        held = set(request.held_rounds) or {request.after_round}
-        c_i = federation.ledger.read(member.index) if counted not in {0} | held else None
-        if c_i is not None:
-            # What its client no longer holds.
-            variates = federation.ledger.variates
-            frames = [*frames, *chunk_frames(variates, c_i, first_index=len(tensors))]
-            tensors += manifest(Coding(variates))
-        header = self._header(current, counted, tensors)
-        start = (request.resume.position.tensor, request.resume.position.offset)
-        starts = {frame.position for frame in frames} | {(len(tensors), 0)}
-        if request.resume.round == current.number and start in starts:
-            header.resumed_at.CopyFrom(request.resume.position)
-            frames = [frame for frame in frames if frame.position >= start]
-        return header, frames
-
-    def _header(
-        self, current: OpenRound, counted: int, tensors: list[tensor_pb2.TensorSpec]
-    ) -> pb.RoundHeader:
-        federation, config = self._federation, self._federation.config
-        codecs = config.codecs
-        header = pb.RoundHeader(
-            round=current.number,
-            rounds=config.rounds,
-            batch_size=config.batch_size or 0,
-            eta_l=federation.eta_l(current.number),
-            momentum=config.momentum,
-            augment=federation.prepared.augment,
-            counted_round=counted,
-            tensors=tensors,
-            algorithm=config.algorithm,
-            pull=config.pull,
-            validation=config.validation,
-            update_codec="" if codecs.up == "fp32" else codecs.up,
-            control_codec="" if codecs.control == "fp32" else codecs.control,
-            derived=config.variates == "derived",
-            num_clients=config.num_clients,
-            eta_g=config.eta_g,
-            weighting=config.weighting,
-            aggregation="" if config.aggregation == "mean" else config.aggregation,
-            norm_bound=config.norm_bound or 0.0,
-        )
-        if config.local_steps is not None:
-            header.local_steps = config.local_steps
-        else:
-            header.local_epochs = config.local_epochs or 1
-        return header
 
     async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""
@@ -190,7 +148,7 @@ class Service:
         if opening.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
         federation, header = self._federation, opening.header
-        caller.require(header.client)
+        self._speaks(caller, header.client)
         federation.require_run(header.run_id)
         answer = _answer(header)
         member = federation.heard_of(answer.name)
@@ -263,8 +221,9 @@ class Service:
         """How much of an update is here already."""
         with self._traffic.call("UpdateProgress", caller.peer) as call:
             request = parsed(pb.UpdateProgressRequest, call.received(data))
-            caller.require(request.client)
+            self._speaks(caller, request.client)
             self._federation.require_run(request.run_id)
+            self._federation.heard_of(request.client)
             part = self._federation.part(request.client, request.round, request.update_id)
             if part is not None:
                 await part.begin()
@@ -276,15 +235,23 @@ class Service:
         """Takes note of a sign of life."""
         with self._traffic.call("Renew", caller.peer) as call:
             request = parsed(pb.RenewRequest, call.received(data))
-            caller.require(request.client)
+            self._speaks(caller, request.client)
             self._federation.require_run(request.run_id)
             self._federation.heard_of(request.client)
             return call.sent(pb.RenewReply().SerializeToString())
 
-    def refuse(self, name: str, reason: str) -> None:
-        """A client that is who it says is not admitted any more: nobody waits for it."""
-        if name in self._federation.members.by_name:
+    def refuse(self, credential: str, reason: str) -> None:
+        """A credential is not good any more: nobody waits for the client that has none but this."""
+        name = self._credentials.get(credential)
+        if name in self._federation.members.by_name and self._shown.get(name) == credential:
             self._federation.leave(name, reason)
+
+    def _speaks(self, caller: Caller, name: str) -> None:
+        """Raises unless this caller may speak for a client; notes by what it is known now."""
+        caller.require(name)
+        if caller.credential:
+            self._shown[name] = caller.credential
+            self._credentials[caller.credential] = name
 
     async def status(self, data: bytes, caller: Caller) -> bytes:
         """What the run is doing."""

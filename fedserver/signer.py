@@ -20,11 +20,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from common.certificates import CLIENT_URI
 from common.errors import ConfigError
-from fedserver.issued import SERVER, Issued
+from fedserver.issued import MAX_DAYS, SERVER, Issued
 
 BACKDATED = timedelta(minutes=10)
 """How far a peer's clock may be behind the authority's."""
-MAX_DAYS = 36_500
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}")
 

@@ -146,9 +146,9 @@ class Spool:
         """Where its decoded values are, if they are needed in a file."""
         return self.path(r, i).with_suffix(".values")
 
-    def write_values(self, r: int, i: int, values: Flat) -> Flat:
-        """Decoded values of a kept update, mapped rather than held in memory."""
-        path = self.values_path(r, i)
+    def write_values(self, r: int, i: int, values: Flat, suffix: str = ".values") -> Flat:
+        """Decoded values of a kept update, or what goes with it, mapped rather than held in memory."""
+        path = self.values_path(r, i).with_suffix(suffix)
         values.tofile(path)
         mapped: Flat = np.memmap(path, np.uint8, "r")
         return mapped

@@ -19,7 +19,7 @@ from common import atomic
 from common.certificates import minute
 from common.errors import AccessError, ConfigError, StateError
 from common.names import is_name, natural, require_name
-from fedserver.issued import DAYS, Issued
+from fedserver.issued import DAYS, MAX_DAYS, Issued
 
 SECRET_BYTES = 32
 
@@ -48,11 +48,11 @@ class Tokens:
     def issue(self, name: str, days: int = DAYS, *, renew: bool = False) -> Issued:
         """Makes NAME.token; the token that this client had is not valid any more."""
         require_name(name)
-        if days < 1:
-            raise ConfigError(f"--days must be at least 1, got {days}")
+        if not 1 <= days <= MAX_DAYS:
+            raise ConfigError(f"--days must be from 1 to {MAX_DAYS}, got {days}")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        now, record = self._clock(), self._read(name)
-        if record is not None and record.state(now) == "valid" and not renew:
+        now, record = self._clock(), None if renew else self._read(name)
+        if record is not None and record.state(now) == "valid":
             until = minute(record.valid_until)
             raise ConfigError(f"{name!r} has a token until {until}; give --renew to replace it")
         token = f"{name}:{secrets.token_urlsafe(SECRET_BYTES)}"
@@ -87,9 +87,11 @@ class Tokens:
             raise AccessError("this token is not known here; ask for one: fedserver tokens issue NAME")
         state = record.state(self._clock())
         if state == "revoked":
-            raise AccessError(f"the token of {name} was revoked", name)
+            raise AccessError(f"the token of {name} was revoked", credential_of(token))
         if state == "expired":
-            raise AccessError(f"the token of {name} expired on {minute(record.valid_until)}", name)
+            raise AccessError(
+                f"the token of {name} expired on {minute(record.valid_until)}", credential_of(token)
+            )
         return name
 
     def _described(self, name: str, record: Record) -> Issued:
@@ -118,6 +120,11 @@ class Tokens:
         moments = {key: getattr(record, key).isoformat() for key in ("valid_from", "valid_until")}
         data = json.dumps(vars(record) | moments, indent=2).encode() + b"\n"
         atomic.write_bytes(self.folder / f"{name}.json", data, 0o600)
+
+
+def credential_of(token: str) -> str:
+    """What may be said of a token without giving it away."""
+    return f"token {_hash(token)[:16]}"
 
 
 def _hash(token: str) -> str:

@@ -19,7 +19,7 @@ from common.errors import ConfigError, DataError
 from common.intake import Intake, reduced, share_variate, shared_step_sum
 from common.names import natural
 from common.tensors import Flat, Layout, Purpose
-from common.trust import Trust, move_norm
+from common.trust import Trust, move_norms
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, assemble, transfers, values
@@ -180,9 +180,10 @@ class Replay:
         """The updates that the server has not left out."""
         if trust.norm_bound is None:
             return ups
-        norms = {
-            t.client: move_norm(current.layout, current.flat, self._found(t, intake, current)) for t in ups
-        }
+        norms = {}
+        for t in ups:
+            found, c_i = self._found(t, intake, current), self._variates.get(t.client)
+            norms[t.client] = move_norms(current.layout, current.flat, found, c_i)
         outliers = trust.outliers(norms)
         return [t for t in ups if t.client not in outliers]
 

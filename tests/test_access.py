@@ -22,7 +22,7 @@ from fedpvr.v1.federation_pb2_grpc import FederationStub
 from fedserver.authority import Authority
 from fedserver.door import Refusals
 from fedserver.handshakes import in_words
-from fedserver.inquiry import ask
+from fedserver.inquiry import ask, require_health
 from fedserver.tokens import Tokens
 from tests.processes import Federation
 
@@ -101,6 +101,7 @@ def test_with_certificates_a_run_ends_in_the_same_bytes(
         federation.client(name, "--certs", str(certs))
     federation.wait_for("server", "round 1/3")
     assert ask(federation.address, Access("operator", certs))["num_clients"] == 2
+    require_health(federation.address, Access("operator", certs))
     federation.finish()
     for file in ("model", "control"):
         assert federation.bytes(file) == plain.bytes(file)
@@ -178,9 +179,17 @@ def test_a_revoked_client_leaves_and_nobody_waits_for_it(federation: Federation,
     federation.wait_for("server", "2 updates(.|\\n)* 1 updates")
     federation.client("b", "--certs", str(own))
     assert federation.exit_code("b") == 1
+    old = shown(own, "b")
     Authority(own).issue("b", renew=True)
     federation.client("b", "--certs", str(own))
     federation.wait_for("server", "1 updates(.|\\n)* 2 updates")
+    # Whoever has the old key cannot shut the client out that has the new one.
+    with open_channel(federation.address, old) as channel:
+        for name, call in calls(channel, "b").items():
+            assert code(call) is grpc.StatusCode.UNAUTHENTICATED, name
+    last = federation.wait_for("server", r"(?s).*round (\d+)/1000")
+    federation.wait_for("server", rf"round {int(last) + 2}/1000: .* 2 updates")
+    assert federation.log("server").count("b leaves") == 1
 
 
 def test_a_certificate_that_expires_during_a_run_ends_its_clients_part(
@@ -273,8 +282,11 @@ def test_revoked_and_expired_tokens_have_a_line_on_both_sides(tokened: Federatio
 
 def test_a_token_comes_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Tokens(tmp_path).issue("a")
-    monkeypatch.setenv("FEDPVR_TOKEN", (tmp_path / "a.token").read_text().strip())
+    monkeypatch.setenv("FEDPVR_TOKEN", (tmp_path / "a.token").read_text())
     assert Access().read().metadata == Access(token_file=tmp_path / "a.token").read().metadata
+    monkeypatch.setenv("FEDPVR_TOKEN", "a\nb")
+    with pytest.raises(ConfigError, match="FEDPVR_TOKEN must hold one token, in one line"):
+        Access().read()
 
 
 def test_tokens_are_private_replaced_and_listed_without_the_secret(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ ONLY_IN = {
     "grpc": {"server.py", "endpoint.py", "inquiry.py", "transport.py", "channel.py", "crowd.py"},
     "fedpvr": {
         *("wire.py", "manifest.py", "dialogue.py", "parcel.py", "capture.py"),
-        *("service.py", "status.py", "inquiry.py", "connection.py", "download.py"),
+        *("service.py", "broadcast.py", "status.py", "inquiry.py", "connection.py", "download.py"),
         *("transfers.py", "inspect.py", "replay.py"),
     },
 }

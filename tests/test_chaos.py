@@ -214,3 +214,39 @@ def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, 
     finally:
         calm.close()
         wild.close()
+
+
+@pytest.mark.slow
+def test_clients_that_are_left_out_and_killed_keep_what_coding_left_over(tmp_path: Path) -> None:
+    """Updates that are too large do not count, so c_i and what coding has left out stay as they were."""
+    flags = [
+        "--num-clients",
+        "3",
+        "--rounds",
+        "5",
+        "--codec",
+        "topk:0.05",
+        "--norm-bound",
+        "1.02",
+        "--seed",
+        "5",
+        "--local-epochs",
+        "2",
+    ]
+    calm, wild = Federation(tmp_path / "calm"), Federation(tmp_path / "wild")
+    try:
+        for federation in (calm, wild):
+            federation.server(*flags)
+            for name in ("a", "b", "c"):
+                federation.client(name)
+            if federation is wild:
+                federation.wait_for("server", "round 3/5")
+                for name in ("a", "b"):
+                    federation.kill(name)
+                    federation.client(name)
+            federation.finish()
+        assert "leaves out" in calm.log("server"), "or the test shows nothing"
+        assert_same(wild, calm)
+    finally:
+        calm.close()
+        wild.close()

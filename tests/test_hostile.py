@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.errors import UnavailableError
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.federation_pb2_grpc import FederationStub
 from fedserver.crowd import Openings
 from fedserver.rate import Rate
 from tests.processes import Federation
+from tests.test_transfers import BIG
+from tests.test_transfers import FLAGS as BIG_FLAGS
 
 FLAGS = ["--num-clients", "3", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
 MOST_MB = 200
@@ -150,3 +154,29 @@ def test_a_call_without_a_message_and_one_that_is_too_large_are_refused(federati
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         status = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
         assert status.status == health_pb2.HealthCheckResponse.SERVING
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=10)
+        assert next(iter(watch)).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+        labels = pb.OwnData(examples=1, class_names=["0"] * 20_000)
+        stub = FederationStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Join(pb.JoinRequest(protocol_version=1, client="a", own_data=labels), timeout=10)
+        assert "names 20000 classes" in str(caught.value.details())
+
+
+def test_one_client_cannot_ask_for_rounds_without_end(federation: Federation) -> None:
+    """Calls whose answers it does not read hold memory until they are noticed."""
+    (federation.folder / "big.py").write_text(BIG)
+    federation.server(*BIG_FLAGS.split())
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with ExitStack() as stack:
+        channels = [grpc.insecure_channel(federation.address, options=own) for _ in range(3)]
+        stubs = [FederationStub(stack.enter_context(channel)) for channel in channels]
+        seat = stubs[0].Join(pb.JoinRequest(protocol_version=1, client="a"), timeout=60)
+        request = pb.PullRoundRequest(run_id=seat.run_id, client="a")
+        pulls = [stub.PullRound(request, timeout=60) for stub in stubs[:2] for _ in range(4)]
+        assert all(next(pull).WhichOneof("frame") == "header" for pull in pulls)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(stubs[2].PullRound(request, timeout=30))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.details() == "'a' has 8 calls for a round open; try again"

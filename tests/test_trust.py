@@ -18,7 +18,7 @@ from common.aggregate import Aggregate
 from common.config import RunConfig
 from common.errors import ConfigError, RunError
 from common.tensors import Flat, Layout, Purpose, TensorSpec
-from common.trust import Trust, move_norm, trimmed_mean
+from common.trust import Trust, move_norms, trimmed_mean
 from fedclient.train import Trainer, Update
 from fedlab.simulate import simulate
 
@@ -80,9 +80,12 @@ def test_what_all_say_is_what_comes_out(rule: str) -> None:
     np.testing.assert_allclose(step(rule, [update] * 5, np.zeros(12)), update, rtol=1e-6)
 
 
-@given(honest=HONEST)
-def test_a_trimmed_mean_that_cuts_nobody_is_the_mean(honest: Any) -> None:
-    np.testing.assert_allclose(trimmed_mean(honest, 0.19), honest.mean(axis=0), atol=1e-12)
+@given(honest=HONEST, wild=st.floats(-1e30, 1e30))
+def test_a_trimmed_mean_cuts_one_at_least(honest: Any, wild: float) -> None:
+    stack = np.concatenate([honest, np.full((1, 12), wild)])
+    kept = np.sort(stack, axis=0)[1:-1].mean(axis=0)
+    np.testing.assert_allclose(trimmed_mean(stack, 0.01), kept, atol=1e-12)
+    np.testing.assert_allclose(trimmed_mean(honest[:2], 0.4), honest[:2].mean(axis=0), atol=1e-12)
 
 
 def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,17 +95,23 @@ def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest
     np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
 
 
-def test_the_norm_is_that_of_the_parameters_move() -> None:
-    update = np.arange(12.0)
-    assert move_norm(LAYOUT, flat(np.zeros(12)), flat(update)) == pytest.approx(np.linalg.norm(update[:5]))
+def test_norms_are_those_of_the_moves_of_parameters_buffers_and_variates() -> None:
+    update, before = np.arange(12.0), np.ones(5, np.float32).view(np.uint8)
+    norms = move_norms(LAYOUT, flat(np.zeros(12)), flat(update), before)
+    assert norms[Purpose.MODEL] == pytest.approx(np.linalg.norm(update[:5]))
+    assert norms[Purpose.BUFFER] == pytest.approx(np.linalg.norm(update[5:7]))
+    assert norms[Purpose.CONTROL] == pytest.approx(np.linalg.norm(update[7:] - 1))
 
 
 def test_updates_far_above_the_median_are_left_out() -> None:
-    norms = {0: 1.0, 1: 1.2, 2: 0.8, 3: 30.0}
+    norms = {k: {Purpose.MODEL: norm} for k, norm in enumerate([1.0, 1.2, 0.8, 30.0])}
     assert Trust(norm_bound=5.0).outliers(norms) == {3: pytest.approx(30 / 1.1)}
     assert Trust().outliers(norms) == {}
-    assert Trust(norm_bound=5.0).outliers({0: 0.0, 1: 0.0, 2: 1.0}) == {2: math.inf}
+    still = {k: {Purpose.MODEL: norm} for k, norm in enumerate([0.0, 0.0, 1.0])}
+    assert Trust(norm_bound=5.0).outliers(still) == {2: math.inf}
     assert Trust(norm_bound=2.0).outliers({}) == {}
+    sly = {k: {Purpose.MODEL: 1.0, Purpose.CONTROL: c} for k, c in enumerate([1.0, 1.0, 1e30])}
+    assert list(Trust(norm_bound=5.0).outliers(sly)) == [2], "an ordinary y_i hides no wild c_i"
 
 
 @pytest.mark.parametrize(
