@@ -37,15 +37,17 @@ def run(*command: str, check: bool = True, **environment: str) -> str:
 class Project:
     """A Compose project with volumes of its own."""
 
-    def __init__(self, name: str, *overrides: str, **settings: str) -> None:
+    def __init__(self, name: str, *overrides: str, profiles: str = "", **settings: str) -> None:
         self.name = f"fedpvr-test-{name}"
         self._settings = {"IMAGE": IMAGE} | settings
         v2 = os.environ.get("COMPOSE", "docker compose") == "docker compose"
         self._compose = (
             ["docker", "compose"] if v2 and answers("docker", "compose", "version") else ["docker-compose"]
         )
-        for file in ("docker-compose.yml", *(f"deploy/compose/{override}.yml" for override in overrides)):
+        for file in ("docker-compose.yml", *overrides):
             self._compose += ["-f", file]
+        for profile in profiles.split():
+            self._compose += ["--profile", profile]
 
     def compose(self, *arguments: str, check: bool = True) -> str:
         """Runs docker compose in this project."""

@@ -109,10 +109,22 @@ def test_settings_in_the_environment_are_flags(file: Path) -> None:
 
 
 def test_commands_in_the_compose_files_parse() -> None:
-    for name, service in yaml.safe_load(COMPOSE[0].read_text())["services"].items():
-        program, run, *flags = service["command"].replace("${RUN:-default}", "default").split()
-        assert program == {"server": "fedserver", "client": "fedclient"}[name]
+    services = yaml.safe_load(COMPOSE[0].read_text())["services"]
+    for name in ("server", "client"):
+        program, run, *flags = services[name]["command"].replace("${RUN:-default}", "default").split()
+        assert program == f"fed{name}"
         PROGRAMS[program].commands[run].make_context(run, flags)
+
+
+def test_tools_in_the_compose_file_are_hardened_and_wait_to_be_asked_for() -> None:
+    services = yaml.safe_load(COMPOSE[0].read_text())["services"]
+    for name, capabilities in (("wire", ["NET_RAW", "SETGID"]), ("slow", ["NET_ADMIN"])):
+        tool = services[name]
+        assert tool["profiles"] == [name]
+        assert (tool["cap_drop"], tool["cap_add"]) == (["ALL"], capabilities)
+        assert tool["read_only"]
+        assert tool["security_opt"] == ["no-new-privileges:true"]
+        assert tool["mem_limit"] == tool["memswap_limit"]
 
 
 def test_the_image_has_the_version_of_the_project() -> None:
@@ -124,6 +136,6 @@ def test_the_image_has_the_version_of_the_project() -> None:
 
 
 def test_bases_of_images_are_pinned_to_a_release() -> None:
-    for dockerfile in (ROOT / "Dockerfile", ROOT / "deploy" / "compose" / "wire.Dockerfile"):
+    for dockerfile in (ROOT / "Dockerfile", ROOT / "deploy" / "compose" / "tools.Dockerfile"):
         bases = re.findall(r"^FROM (\S+)", dockerfile.read_text(), re.MULTILINE)
         assert set(bases) <= {"python:3.11-slim-bookworm", "packages"}
