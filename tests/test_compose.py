@@ -216,6 +216,7 @@ def test_a_slow_link_is_not_exceeded(project: Callable[..., Project], tmp_path: 
 def test_tools_end_when_they_are_told_to(project: Callable[..., Project]) -> None:
     told = project(profiles="wire slow", CLIENTS="1", ROUNDS="50", LINK="1Mbit")
     told.compose("up", "-d")
+    told.wait_for("server", "round 1/")
     told.compose("stop")
     assert list(told.exit_codes().values()) == [0] * 4
 
