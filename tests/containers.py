@@ -39,7 +39,7 @@ class Project:
 
     def __init__(self, name: str, *overrides: str, profiles: str = "", **settings: str) -> None:
         self.name = f"fedpvr-test-{name}"
-        self._settings = {"IMAGE": IMAGE} | settings
+        self._settings = {"IMAGE": IMAGE, "GATHER": "1"} | settings
         v2 = os.environ.get("COMPOSE", "docker compose") == "docker compose"
         self._compose = (
             ["docker", "compose"] if v2 and answers("docker", "compose", "version") else ["docker-compose"]

@@ -187,7 +187,7 @@ def test_kills_restarts_and_recreations_change_no_bit(
 
 
 def test_scales_to_ten(project: Callable[..., Project], tmp_path: Path) -> None:
-    ten = project(CLIENTS="10", ROUNDS="2")
+    ten = project(ROUNDS="2", GATHER="15")
     ten.compose("up", "--abort-on-container-exit", "--scale", "client=10")
     assert list(ten.exit_codes().values()) == [0] * 11
     config = json.loads((ten.results(tmp_path) / "default" / "config.json").read_text())
