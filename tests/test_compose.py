@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.containers import Project, answers, run
+from tests.containers import IMAGE, Project, answers, run
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(600)]
 
@@ -57,6 +58,8 @@ class Seen:
     status: dict[str, Any]
     counters: dict[str, int]
     """Bytes through the server's network interface when it gave that status."""
+    of_clients: dict[str, dict[str, int]]
+    """And through those of its clients."""
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +73,12 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     run("docker", "pause", *clients)
     time.sleep(1.5)
     status = json.loads(run("docker", "exec", server, "fedserver", "status", "--json"))
-    counters = {
-        direction: int(run("docker", "exec", server, "cat", f"/sys/class/net/eth0/statistics/{name}_bytes"))
-        for direction, name in (("up", "rx"), ("down", "tx"))
+    counters = dict(zip(("up", "down"), passed(server), strict=True))
+    of_clients = {
+        re.findall(r"joining \S+ as (\S+)", run("docker", "logs", client))[-1]: dict(
+            zip(("down", "up"), passed(client), strict=True)
+        )
+        for client in clients
     }
     run("docker", "unpause", *clients)
     inside = {
@@ -89,9 +95,23 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     containers = project.inspect()
     codes = project.exit_codes()
     yield Seen(
-        project.results(tmp_path_factory.mktemp("results")), codes, containers, inside, status, counters
+        project.results(tmp_path_factory.mktemp("results")),
+        codes,
+        containers,
+        inside,
+        status,
+        counters,
+        of_clients,
     )
     project.close()
+
+
+def passed(container: str) -> tuple[int, int]:
+    """Bytes that came and went through the interface of a container, which may be paused."""
+    beside = ("docker", "run", "--rm", "--network", f"container:{container}", IMAGE)
+    return tuple(  # type: ignore[return-value]
+        int(run(*beside, "cat", f"/sys/class/net/eth0/statistics/{name}_bytes")) for name in ("rx", "tx")
+    )
 
 
 def records(run_dir: Path) -> list[dict[str, Any]]:
@@ -109,14 +129,24 @@ def test_all_containers_train_to_the_end_and_exit_with_0(undisturbed: Seen) -> N
     assert rounds[-1]["accuracy"] > 0.6
 
 
-def test_the_ledger_agrees_with_the_network_interface(undisturbed: Seen) -> None:
-    for direction, passed in undisturbed.counters.items():
-        counts = [client[direction] for name, client in undisturbed.status["traffic"].items() if name]
+def test_the_ledger_agrees_with_the_network_interfaces(undisturbed: Seen) -> None:
+    traffic = undisturbed.status["traffic"]
+    assert set(undisturbed.of_clients) == {f"client-{i}" for i in range(1, 5)}
+    for name, counters in undisturbed.of_clients.items():
+        for direction, seen in counters.items():
+            counts = traffic[name][direction]
+            _compare(f"{name} {direction}", counts["encoded"], counts["socket"], seen)
+    for direction, seen in undisturbed.counters.items():
+        counts = [client[direction] for name, client in traffic.items() if name]
         encoded, socket = (sum(count[kind] for count in counts) for kind in ("encoded", "socket"))
-        assert encoded < socket < passed, f"{direction}: {encoded}, {socket}, {passed}"
-        # Ethernet, IP and TCP headers, acknowledgements, and the name resolution before.
-        assert passed < 1.05 * socket + 20_000, f"{direction}: {socket} on sockets, {passed} on the interface"
-        assert socket < 1.02 * encoded + 20_000, f"{direction}: {encoded} in messages, {socket} on sockets"
+        _compare(f"server {direction}", encoded, socket, seen)
+
+
+def _compare(what: str, encoded: int, socket: int, seen: int) -> None:
+    assert encoded < socket < seen, f"{what}: {encoded}, {socket}, {seen}"
+    # Ethernet, IP and TCP headers, acknowledgements, and the name resolution before.
+    assert seen < 1.05 * socket + 20_000, f"{what}: {socket} on sockets, {seen} on the interface"
+    assert socket < 1.02 * encoded + 20_000, f"{what}: {encoded} in messages, {socket} on sockets"
 
 
 def test_the_ledger_of_the_run_adds_up(undisturbed: Seen) -> None:
