@@ -30,7 +30,7 @@ test-slow: venv  ## Run the long tests too.
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
-test-chaos: venv  ## Kill and break everything at every point (about half an hour).
+test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
 	$(BIN)/pytest -n 2 --dist load -m "not compose" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
