@@ -124,7 +124,7 @@ KINDS = ["drop", "delay", "truncate", "duplicate", "corrupt"]
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+@pytest.mark.parametrize("up", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["up", "down"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[] if kind == "truncate" else pytest.mark.slow) for kind in KINDS]
 )

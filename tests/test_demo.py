@@ -53,7 +53,13 @@ def test_the_table_fits_a_narrow_terminal() -> None:
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "500"]
     with (tmp_path / "log").open("wb") as log:
-        demo = subprocess.Popen([*command, "--out", str(tmp_path / "demo")], stdout=log, stderr=log)
+        demo = subprocess.Popen(
+            [*command, "--out", str(tmp_path / "demo")],
+            stdout=log,
+            stderr=log,
+            # Tests that run in the background of a shell inherit that SIGINT is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
     deadline = time.monotonic() + 60
     while "round 1," not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
         time.sleep(0.05)

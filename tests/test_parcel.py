@@ -93,7 +93,7 @@ def test_state_of_another_client_or_model_is_refused(tmp_path: Path) -> None:
             state.of_run("a1", "clinic", "f00")
 
 
-@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("damage", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_client_killed_with_its_update_in_hand_hands_it_in_later(
     federation: Federation, damage: bool
 ) -> None:

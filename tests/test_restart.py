@@ -49,7 +49,15 @@ def assert_same_result(federation: Federation, other: Federation) -> None:
             assert ours[key] == theirs[key], key
 
 
-@pytest.mark.parametrize("moment", ["waiting for clients", "round 1/5", "round 3/5", "round 5/5"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "waiting for clients",
+        pytest.param("round 1/5", marks=pytest.mark.slow),
+        "round 3/5",
+        pytest.param("round 5/5", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_server_goes_on_where_it_was(
     undisturbed: Federation, federation: Federation, moment: str
 ) -> None:
@@ -67,6 +75,7 @@ def test_a_killed_server_goes_on_where_it_was(
     assert_same_result(federation, undisturbed)
 
 
+@pytest.mark.slow
 def test_both_sides_killed_at_random_moments(undisturbed: Federation, federation: Federation) -> None:
     moments = random.Random(7)
     federation.server(*FLAGS)
