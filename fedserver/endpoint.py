@@ -22,6 +22,8 @@ from common.errors import (
 from fedserver.door import Caller, Door, Refusals
 from fedserver.service import Service
 
+MAX_DETAILS = 1000
+"""Characters of an error that go to a peer; its own words may be in it, and metadata has a limit."""
 HEALTH = "/grpc.health.v1.Health/"
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -99,4 +101,4 @@ class Endpoint:
         if isinstance(error, OSError):
             self._refusals.note(f"a call, because of this server's disk: {error}")
         code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-        await context.abort(code, str(error))
+        await context.abort(code, str(error)[:MAX_DETAILS])

@@ -147,6 +147,7 @@ def test_a_client_cannot_speak_for_another(guarded: Federation, certs: Path) -> 
         for name, call in calls(channel, "b").items():
             expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
             assert code(call) is expected, name
+        assert code(calls(channel, "b" * 100_000)["Join"]) is grpc.StatusCode.UNAUTHENTICATED
     guarded.wait_for("server", "turned away: this is 'a', which cannot speak for 'b'")
 
 
