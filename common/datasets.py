@@ -122,9 +122,20 @@ def own_folder(
     """A client's own pictures, with the labels that the run gives to their classes."""
     from common import imagefolder
 
-    labels = np.array([class_number(name, class_names) for name, _ in pictures], np.int64)
+    own_names = tuple(sorted({name for name, _ in pictures}))
+    labels = np.array([own_names.index(name) for name, _ in pictures], np.int64)
     images = imagefolder.decode([path for _, path in pictures], shape)
-    return Dataset("own pictures", images, labels, class_names, *_HALF, augment=True)
+    return relabelled(Dataset("own pictures", images, labels, own_names, *_HALF, augment=True), class_names)
+
+
+def relabelled(dataset: Dataset, class_names: tuple[str, ...]) -> Dataset:
+    """The same examples with the labels that a run gives to their classes, which are matched by name."""
+    numbers = [class_number(name, class_names) for name in dataset.class_names]
+    for name, number in zip(dataset.class_names, numbers, strict=True):
+        if number is None:
+            raise DataError(f"{dataset.name} has class {name!r}, the run has {', '.join(class_names)}")
+    labels = np.array(numbers, np.int64)[dataset.labels]
+    return replace(dataset, labels=labels, class_names=class_names)
 
 
 _HALF = ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))

@@ -13,7 +13,7 @@ class Inputs:
     """Images in memory and labels on a device; images are moved, scaled and normalised batch by batch."""
 
     def __init__(self, dataset: Dataset, device: str = "cpu") -> None:
-        self.images = torch.from_numpy(np.require(dataset.images, requirements=["C", "W"]))
+        self.images = row_major(torch.from_numpy(np.require(dataset.images, requirements=["W"])))
         self.labels = torch.tensor(dataset.labels, device=device)
         ones = (1,) * (self.images.ndim - 2)
         self._mean = torch.tensor(dataset.mean, device=device).view(1, -1, *ones)
@@ -29,7 +29,7 @@ class Inputs:
 
     def scaled(self, images: Tensor) -> Tensor:
         """Images as a model takes them."""
-        images = images.to(self.device)
+        images = row_major(images.to(self.device))
         if images.dtype != torch.uint8:
             return images
         return images.float().div_(255).sub_(self._mean).div_(self._std)
@@ -37,3 +37,13 @@ class Inputs:
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Model inputs and labels of some examples."""
         return self.scaled(self.images[indices]), self.labels[indices]
+
+
+def row_major(images: Tensor) -> Tensor:
+    """The same elements with the strides of a row-major array, also along axes of length one.
+
+    torch takes (n, 1, h, w) with strides (h*w, 1, w, 1) for channels_last, as which it is contiguous too; the
+    backward pass of oneDNN's convolutions then writes outside of its memory (torch 2.13, narrow ResNet-8).
+    """
+    plain = torch.empty(images.shape, dtype=images.dtype, device=images.device)
+    return images if images.stride() == plain.stride() else plain.copy_(images)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -32,31 +33,36 @@ class OwnDataset:
     """The training split of a data set, or a part of it."""
 
     def __init__(self, name: str, data_dir: str, shard: str | None) -> None:
-        train = datasets.load(name, "train", data_dir)
+        self._load = partial(datasets.load, name, "train", data_dir)
+        train = self._load()
+        self._chosen = np.arange(len(train.labels))
         if shard is not None:
             match = re.fullmatch(r"(\d+)/(\d+)", shard)
             if match is None or not int(match[1]) < int(match[2]) <= len(train.labels):
                 raise ConfigError(
                     f"--shard must be I/N with I below N and N at most {len(train.labels)}, got {shard!r}"
                 )
-            train = train.subset(np.arange(int(match[1]), len(train.labels), int(match[2])))
-        self._train = train
+            self._chosen = self._chosen[int(match[1]) :: int(match[2])]
+        self._image_shape = train.image_shape
+        self._class_names = train.class_names
 
     @property
     def examples(self) -> int:
         """How many there are."""
-        return len(self._train.labels)
+        return len(self._chosen)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Classes of the data set."""
-        return self._train.class_names
+        return self._class_names
 
     def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
-        """The data at the image size of the run."""
-        if len(image_shape) == 3 and len(self._train.image_shape) == 3:
-            return datasets.resized(self._train, (image_shape[1], image_shape[2]))
-        return self._train
+        """The data at the image size and with the labels of the run."""
+        images = len(image_shape) == len(self._image_shape) == 3
+        square = images and image_shape[1] == image_shape[2]
+        train = self._load(image_shape[1]) if square and image_shape != self._image_shape else self._load()
+        own = datasets.relabelled(train.subset(self._chosen), class_names)
+        return datasets.resized(own, (image_shape[1], image_shape[2])) if images else own
 
 
 class OwnPictures:

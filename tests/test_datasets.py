@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,34 @@ def test_uint8_images_are_scaled_and_normalised() -> None:
     assert abs(images.mean().item()) < 1e-3
     assert images.std().item() == pytest.approx(1, abs=1e-3)
     assert labels.dtype == torch.int64
+
+
+def test_batches_have_row_major_strides_whatever_those_of_the_data_set() -> None:
+    """One channel with the strides of channels_last makes oneDNN write outside of its memory."""
+    digits = datasets.load("digits", "train").subset(np.arange(6))
+    assert torch.from_numpy(digits.images).stride() == (64, 1, 8, 1), "the strides that broke it"
+    inputs = Inputs(digits)
+    images, _ = inputs.batch(torch.tensor([3, 1]))
+    assert images.stride() == (64, 64, 8, 1)
+    assert torch.equal(inputs.images[:2].expand(2, 1, 8, 8), torch.from_numpy(digits.images[:2]))
+    assert inputs.scaled(torch.zeros(2, 8, 8, 1).permute(0, 3, 1, 2)).stride() == (64, 64, 8, 1)
+
+
+@pytest.mark.parametrize("model", ["resnet8", "resnet8-bn"])
+def test_a_narrow_residual_network_trains_on_digits_without_breaking_the_heap(
+    tmp_path: Path, model: str
+) -> None:
+    """In a process of its own with a heap that is filled and checked: a broken one ends it with a signal."""
+    flags = "--dataset digits --width 0.25 --num-clients 2 --rounds 1 --local-steps 10 --eval-every 0"
+    ended = subprocess.run(
+        [sys.executable, "-m", "fedlab", "simulate", "--model", model, *flags.split(), "--run-dir", "run"],
+        cwd=tmp_path,
+        env={**os.environ, "MALLOC_PERTURB_": "85", "MALLOC_CHECK_": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_floating_point_examples_are_taken_as_they_are(

@@ -11,6 +11,7 @@ from PIL import Image
 
 from common import datasets, imagefolder, published
 from common.errors import DataError
+from fedclient.own_data import OwnDataset
 from tests.processes import Federation
 
 
@@ -39,6 +40,24 @@ def test_an_image_folder_is_a_data_set(folder: Path) -> None:
     assert train.images.shape == (40, 3, 16, 16)
     assert train.images[:20].mean() < 60 < train.images[20:].mean()
     assert np.bincount(train.labels).tolist() == [20, 20]
+
+
+def test_a_clients_own_data_set_gets_the_labels_of_the_run_by_class_name(tmp_path: Path) -> None:
+    """A client with fewer classes, or in another order, must not train one class as another."""
+    draw(tmp_path / "train", 3, ("b", "c"))
+    draw(tmp_path / "test", 1, ("b", "c"))
+    own = OwnDataset("imagefolder", str(tmp_path), None)
+    assert own.class_names == ("b", "c")
+    loaded = own.load(("a", "b", "c"), (3, 40, 40))
+    assert loaded.class_names == ("a", "b", "c")
+    assert loaded.labels.tolist() == [1, 1, 1, 2, 2, 2]
+    assert loaded.images.shape == (6, 3, 40, 40)
+    direct = datasets.load("imagefolder", "train", str(tmp_path), image_size=40)
+    assert np.array_equal(loaded.images, direct.images), "decoded at the run's size, not scaled up from 32"
+    half = OwnDataset("imagefolder", str(tmp_path), "1/2").load(("c", "b"), (3, 32, 32))
+    assert half.labels.tolist() == [1, 0, 0]
+    with pytest.raises(DataError, match="has class 'c', the run has a, b"):
+        own.load(("a", "b"), (3, 32, 32))
 
 
 def test_unreadable_pictures_are_left_out_with_one_line(folder: Path) -> None:
