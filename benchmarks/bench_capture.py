@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common.bytecount import Counts
-from common.capture import CaptureWriter
-from common.coding import Coding
-from common.dialogue import Followed, Passed
-from common.manifest import manifest
-from common.tensors import Layout, Purpose, TensorSpec
-from common.wire import chunk_frames
+from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.byte_counts import ByteCounts
+from common.wire.capture import CaptureWriter
+from common.wire.chunks import chunk_frames
+from common.wire.encoding import Encoding
+from common.wire.manifest import manifest
+from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import federation_pb2 as pb
 from timing import best_seconds, show
 
@@ -25,16 +25,16 @@ def main() -> None:
     layout = Layout([TensorSpec("w", "float32", (ELEMENTS,), Purpose.MODEL)])
     flat, into = layout.allocate(), layout.allocate()
     layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=ELEMENTS)
-    header = pb.UpdateHeader(client="a", round=1, tensors=manifest(Coding(layout)))
+    header = pb.UpdateHeader(client="a", round=1, tensors=manifest(Encoding(layout)))
     frames = [pb.UpdateFrame(header=header).SerializeToString()]
     frames += [frame.data for frame in chunk_frames(layout, flat)]
-    counts = Counts()
+    counts = ByteCounts()
 
-    def count(passed: Passed) -> None:
-        counts.add("a", "PushUpdate", passed.up, passed.entry, len(passed.data))
+    def count(message: ClassifiedMessage) -> None:
+        counts.add("a", "PushUpdate", message.up, message.entry, len(message.data))
 
     def counted() -> None:
-        followed = Followed("PushUpdate", count)
+        followed = CallFollower("PushUpdate", count)
         for frame in frames:
             followed.note(True, frame)
 
@@ -44,7 +44,7 @@ def main() -> None:
             path = Path(folder) / "c.fedwire"
             path.unlink(missing_ok=True)
             writer = CaptureWriter(path, print)
-            followed = Followed("PushUpdate", lambda passed: writer.write("PushUpdate", 0, passed))
+            followed = CallFollower("PushUpdate", lambda message: writer.write("PushUpdate", 0, message))
             for frame in frames:
                 followed.note(True, frame)
             writer.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.coding import upward
-from common.tensors import Layout, Purpose, TensorSpec
+from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.encoding import upward
 from timing import best_seconds, show
 
 SHAPES = [(512, 512, 3, 3)] * 3 + [(512, 512), (10, 512)]
@@ -25,16 +25,16 @@ def main() -> None:
     rows = {"copy": best_seconds(lambda: y.copy())}
     print("codec         of the bytes   error of y - x")
     for name in CODECS:
-        coding = upward(layout, name, "fp32")
+        encoding = upward(layout, name, "fp32")
         values = y.copy()
-        raw = coding.send(values, random, x, coding.residuals.allocate())
+        raw = encoding.encode_in_place(values, random, x, encoding.residuals.allocate())
         error = np.linalg.norm(values.view(np.float32) - y.view(np.float32))
         norm = np.linalg.norm(y.view(np.float32) - x.view(np.float32))
         print(f"{name:12}  {len(raw) / len(y):12.4f}   {error / norm:14.2e}")
         rows[f"{name}, send"] = best_seconds(
-            lambda c=coding: c.send(y.copy(), random, x, c.residuals.allocate())  # type: ignore[misc]
+            lambda c=encoding: c.encode_in_place(y.copy(), random, x, c.residuals.allocate())  # type: ignore[misc]
         )
-        rows[f"{name}, receive"] = best_seconds(lambda c=coding, r=raw: c.receive(r, x))  # type: ignore[misc]
+        rows[f"{name}, receive"] = best_seconds(lambda c=encoding, r=raw: c.decode(r, x))  # type: ignore[misc]
     print(f"{layout.num_bytes / 1e6:.1f} MB of float32")
     show(rows)
 

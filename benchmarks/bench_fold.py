@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.aggregate import Aggregate
-from common.tensors import Layout, Purpose, TensorSpec, all_finite
+from common.server_step.aggregate import Aggregate
+from common.tensors.layout import Layout, Purpose, TensorSpec, all_finite
 from timing import best_seconds, show
 
 ELEMENTS = 9_250_000

@@ -28,10 +28,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.bit_rate import bits_per_second
 from common.errors import ConfigError, FedError, RunError
-from common.link import bits_per_second
-from fedlab import children
-from fedlab.rundir import Run, read_run
+from fedlab.processes import children
+from fedlab.reports.runs import Run, read_run
 
 METHODS = {
     "FedAvg": "--algorithm fedavg",

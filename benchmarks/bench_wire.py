@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.tensors import Layout, Purpose, TensorSpec
-from common.wire import Receiver, chunk_frames, read_chunk
+from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.chunks import Receiver, chunk_frames, read_chunk
 from timing import best_seconds, show
 
 ELEMENTS = 9_250_000

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from common.inputs import Inputs
+from common.data.batches import Batches
 
 BATCH = 500
 
@@ -26,16 +26,16 @@ class Evaluation:
 
 
 @torch.inference_mode()
-def scores(model: nn.Module, inputs: Inputs, indices: Tensor) -> Tensor:
+def scores(model: nn.Module, batches: Batches, indices: Tensor) -> Tensor:
     """Class scores of some examples."""
     model.eval()
-    return torch.cat([model(inputs.batch(part)[0]) for part in torch.split(indices, BATCH)])
+    return torch.cat([model(batches.batch(part)[0]) for part in torch.split(indices, BATCH)])
 
 
-def evaluate(model: nn.Module, inputs: Inputs, indices: Tensor | None = None) -> Evaluation:
+def evaluate(model: nn.Module, batches: Batches, indices: Tensor | None = None) -> Evaluation:
     """Runs a model over a data set, or over some of its examples."""
-    chosen = torch.arange(len(inputs)) if indices is None else indices
-    found, labels = scores(model, inputs, chosen), inputs.labels[chosen]
+    chosen = torch.arange(len(batches)) if indices is None else indices
+    found, labels = scores(model, batches, chosen), batches.labels[chosen]
     right = found.argmax(1) == labels
     counts = torch.bincount(labels, minlength=found.shape[1])
     hits = torch.bincount(labels[right], minlength=found.shape[1])

@@ -9,24 +9,24 @@ from typing import Any
 
 import click
 
-from common import cli as command
-from common import datasets
+from common import commandline
+from common.bit_rate import bits_per_second
+from common.data import datasets
 from common.errors import ConfigError, RunError
-from common.link import bits_per_second
 from common.names import require_name
 
 
 @click.group(
-    cls=command.Group,
-    context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDCLIENT"},
-    epilog=command.example("fedclient run --server 127.0.0.1:50051 --name clinic-a"),
+    cls=commandline.Group,
+    context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDCLIENT"},
+    epilog=commandline.example("fedclient run --server 127.0.0.1:50051 --name clinic-a"),
 )
 def main() -> None:
     """Take part in a federated training run."""
 
 
 @main.command(
-    epilog=command.example("fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir state/a")
+    epilog=commandline.example("fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir state/a")
 )
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
 @click.option("--name", help="Stable name of this client.  [default: the host's name]")
@@ -76,7 +76,7 @@ def main() -> None:
     type=click.Path(path_type=Path),
     help="Append every message to this file, for fedwire.",
 )
-@command.access_options
+@commandline.access_options
 def run(
     server: str,
     name: str | None,
@@ -92,7 +92,7 @@ def run(
     uplink: str | None,
     downlink: str | None,
     capture: Path | None,
-    **shown: Any,
+    **credentials: Any,
 ) -> None:
     """Join a run, train until it ends, and end too.
 
@@ -100,7 +100,7 @@ def run(
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
 
     """
-    command.require_address("--server", server)
+    commandline.require_address("--server", server)
     if state_root is not None and (name is not None or state_dir is not None):
         raise ConfigError(
             "--state-root gives the name and the state directory; leave out --name and --state-dir"
@@ -121,19 +121,19 @@ def run(
 
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
-    from common.capture import CaptureWriter
-    from fedclient.daemon import ClientConfig, Daemon
+    from common.wire.capture import CaptureWriter
     from fedclient.own_data import OwnData, OwnDataset, OwnPictures
-    from fedclient.slot import first_free
-    from fedclient.state import StateDir
+    from fedclient.run.daemon import ClientConfig, Daemon
+    from fedclient.store.state import StateDir
+    from fedclient.store.state_slot import first_free
 
     own: OwnData | None = None
     if dataset is not None:
         own = OwnDataset(dataset, data_dir, shard)
     elif data is not None:
-        own = OwnPictures(data, command.say)
-    writer = CaptureWriter(capture, command.say) if capture is not None else None
-    with command.stopped_by_signals(), ExitStack() as stack:
+        own = OwnPictures(data, commandline.say)
+    writer = CaptureWriter(capture, commandline.say) if capture is not None else None
+    with commandline.stopped_by_signals(), ExitStack() as stack:
         if state_root is not None:
             name, state = stack.enter_context(first_free(state_root))
         else:
@@ -146,10 +146,10 @@ def run(
             threads=threads,
             device=device,
             give_up_s=give_up,
-            access=command.access(server, name, **shown),
+            access=commandline.access(server, name, **credentials),
             **rates,
         )
-        end = Daemon(config, state, command.say, writer).run()
+        end = Daemon(config, state, commandline.say, writer).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
-    command.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")
+    commandline.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")

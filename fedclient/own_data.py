@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from common import datasets
+from common.data import datasets
 from common.errors import ConfigError
 
 
@@ -69,7 +69,7 @@ class OwnPictures:
     """A folder of pictures, one folder per class."""
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        from common import imagefolder
+        from common.data import imagefolder
 
         self._pictures = imagefolder.readable(imagefolder.list_pictures(folder), say)
 

@@ -11,28 +11,30 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from common import cli as command
-from common import datasets, model_names, presets
+from common import commandline
 from common.algorithms import ALGORITHMS
-from common.codecs import Codecs
+from common.bit_rate import bits_per_second
+from common.data import datasets
 from common.errors import ConfigError
-from common.link import bits_per_second
-from common.partition import class_counts, dirichlet_partition, write_partition
+from common.models import names
+from common.wire.codecs import Codecs
+from fedserver import presets
 from fedserver.cli import resolved, run_options
+from fedserver.worker.partition import class_counts, dirichlet_partition, write_partition
 
 EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
 
 
 @click.group(
-    cls=command.Group,
-    context_settings=command.CONTEXT,
-    epilog=command.example("fedlab demo", "fedlab model vgg11 --num-classes 10"),
+    cls=commandline.Group,
+    context_settings=commandline.CONTEXT,
+    epilog=commandline.example("fedlab demo", "fedlab model vgg11 --num-classes 10"),
 )
 def main() -> None:
     """The lab bench around a federation: demo, partitions, model cards."""
 
 
-@main.command(epilog=command.example("fedlab demo --clients 10 --rounds 30"))
+@main.command(epilog=commandline.example("fedlab demo --clients 10 --rounds 30"))
 @click.option("--clients", type=click.IntRange(1, 100), default=5, help="N.")
 @click.option("--rounds", type=click.IntRange(1), default=15, help="R.")
 @click.option("--alpha", type=float, default=0.1, help="Dirichlet concentration; small makes clients differ.")
@@ -51,7 +53,7 @@ def demo(clients: int, rounds: int, alpha: float, seed: int, out: Path | None, a
     config = DemoConfig(folder=folder, clients=clients, rounds=rounds, alpha=alpha, seed=seed)
     # With --json standard output holds the document alone.
     console = Console(stderr=as_json)
-    with command.stopped_by_signals():
+    with commandline.stopped_by_signals():
         rows = run_demo(config, console)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -60,7 +62,7 @@ def demo(clients: int, rounds: int, alpha: float, seed: int, out: Path | None, a
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
-@main.command(epilog=command.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
+@main.command(epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
 @run_options
 def simulate(**settings: Any) -> None:
     """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
@@ -70,12 +72,14 @@ def simulate(**settings: Any) -> None:
     config, run_dir = resolved(**settings)
     from fedlab.simulate import simulate as run_simulation
 
-    with command.stopped_by_signals():
-        run_simulation(config, run_dir, command.say)
+    with commandline.stopped_by_signals():
+        run_simulation(config, run_dir, commandline.say)
 
 
 @main.command(
-    epilog=command.example("fedlab centralised --dataset cifar10 --model vgg11 --rounds 100 --momentum 0.9")
+    epilog=commandline.example(
+        "fedlab centralised --dataset cifar10 --model vgg11 --rounds 100 --momentum 0.9"
+    )
 )
 @run_options
 def centralised(**settings: Any) -> None:
@@ -90,12 +94,12 @@ def centralised(**settings: Any) -> None:
     config, run_dir = resolved(**settings)
     from fedlab.simulate import simulate as run_simulation
 
-    with command.stopped_by_signals():
-        run_simulation(config, run_dir, command.say)
+    with commandline.stopped_by_signals():
+        run_simulation(config, run_dir, commandline.say)
 
 
 @main.command(
-    epilog=command.example(
+    epilog=commandline.example(
         "fedlab reproduce table1 --scale tiny", "fedlab reproduce table1 --scale small --seeds 3"
     )
 )
@@ -112,9 +116,9 @@ def reproduce(what: str, scale: str, seeds: int, jobs: int | None, data_dir: str
     """
     from rich.console import Console
 
-    from fedlab.reproduce import Bench
-    from fedlab.reproduce import reproduce as make
-    from fedlab.scales import SCALES
+    from fedlab.experiments.reproduce import Bench
+    from fedlab.experiments.reproduce import reproduce as make
+    from fedlab.experiments.scales import SCALES
 
     bench = Bench(
         scale=SCALES[scale],
@@ -124,13 +128,13 @@ def reproduce(what: str, scale: str, seeds: int, jobs: int | None, data_dir: str
         data_dir=str(Path(data_dir).absolute()),
         console=Console(),
     )
-    with command.stopped_by_signals():
+    with commandline.stopped_by_signals():
         report_file = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
     bench.console.print(f"report: {report_file}", highlight=False, soft_wrap=True)
 
 
 @main.command(
-    epilog=command.example(
+    epilog=commandline.example(
         "fedlab compare --link 2Mbit", "fedlab compare --codecs fp32,int8,topk:0.05 --target 0.85 --json"
     )
 )
@@ -172,13 +176,13 @@ def compare(
         Codecs.parsed(tuple(codec.split("+")))
     from rich.console import Console
 
-    from fedlab.compare import Comparison, show
-    from fedlab.compare import compare as run_all
+    from fedlab.experiments.compare import Comparison, show
+    from fedlab.experiments.compare import compare as run_all
 
     settings["data_dir"] = str(Path(settings["data_dir"]).absolute())
     comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
     console = Console(stderr=as_json)
-    with command.stopped_by_signals():
+    with commandline.stopped_by_signals():
         rows = run_all(comparison, out or Path("runs") / "compare", jobs or os.cpu_count() or 1, console)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -186,20 +190,20 @@ def compare(
         show(rows, target, link, console)
 
 
-@main.command(epilog=command.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))
+@main.command(epilog=commandline.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))
 @click.argument("run_dirs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--link", default="10Mbit", help="Speed of a client's link, for accuracy over time.")
 @click.option("--out", type=click.Path(path_type=Path), default="report.html", help="Page to write.")
 def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
     """Write one HTML page about any runs: learning curves, traffic by purpose, drift, shards."""
     bits_per_second("--link", link)
-    from fedlab.report import write_report
+    from fedlab.reports.report import write_report
 
     click.echo(write_report(list(run_dirs), out, link).markdown(), nl=False)
     click.echo(f"report: {out}")
 
 
-@main.command(epilog=command.example("fedlab model resnet8 --num-classes 100 --json"))
+@main.command(epilog=commandline.example("fedlab model resnet8 --num-classes 100 --json"))
 @click.argument("name")
 @click.option("--num-classes", type=click.IntRange(2), default=10, help="C.")
 @click.option("--width", type=float, default=1.0, help="Factor on the channels of a built-in model.")
@@ -210,7 +214,7 @@ def model(name: str, num_classes: int, width: float, svr: tuple[str, ...], as_js
 
     NAME is a built-in model or module:factory, imported from the current directory.
     """
-    model_names.require_known(name)
+    names.require_known(name)
     from rich.console import Console
 
     from fedlab.modelcard import card, show
@@ -222,7 +226,7 @@ def model(name: str, num_classes: int, width: float, svr: tuple[str, ...], as_js
         show(described, Console())
 
 
-@main.command("presets", epilog=command.example("fedlab presets --json"))
+@main.command("presets", epilog=commandline.example("fedlab presets --json"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_presets(as_json: bool) -> None:
     """List the presets of fedserver run and what they set for each algorithm."""
@@ -239,7 +243,7 @@ def list_presets(as_json: bool) -> None:
 
 
 @main.command(
-    epilog=command.example(
+    epilog=commandline.example(
         "fedlab partition --dataset digits --alpha 0.1 --num-clients 5 --seed 0 --out shards.json"
     )
 )

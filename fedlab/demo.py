@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from common.roundlog import read_rounds
-from fedlab.methods import METHODS, TRAFFIC
-from fedlab.processes import LocalFederation
-from fedlab.rundir import Run, read_run
+from common.records.rounds import read_rounds
+from fedlab.experiments.methods import METHODS, TRAFFIC
+from fedlab.processes.federation import LocalFederation
+from fedlab.reports.runs import Run, read_run
 
 TARGET = 0.9
 POLL_S = 0.1
@@ -74,12 +74,12 @@ def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
 
 def _follow(federation: LocalFederation, method: str, progress: Progress, bar: Any, console: Console) -> None:
     """Shows each closed round until all processes have ended."""
-    shown = 0
+    credentials = 0
     going = True
     while going:
         going = federation.running()
-        for record in read_rounds(federation.run_dir)[shown:]:
-            shown += 1
+        for record in read_rounds(federation.run_dir)[credentials:]:
+            credentials += 1
             accuracy = f"accuracy {record['accuracy']:.1%}"
             progress.update(bar, completed=record["round"], accuracy=accuracy)
             if not console.is_terminal:

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from common import models
 from common.algorithms import svr_names
-from common.tensors import Purpose
+from common.models.build import ModelSpec, build_model, classifier_names, tensor_specs
+from common.tensors.layout import Purpose
 
 IMAGE_SHAPES = {"cnn": (1, 8, 8)}
 PAPER_SHAPE = (3, 32, 32)
@@ -17,13 +17,13 @@ PAPER_SHAPE = (3, 32, 32)
 
 def card(name: str, num_classes: int, width: float, patterns: tuple[str, ...]) -> dict[str, Any]:
     """The tensors of a model, d, v and 2(1 + v/d), the floats per client and round in units of d."""
-    spec = models.ModelSpec(
+    spec = ModelSpec(
         name=name, num_classes=num_classes, image_shape=IMAGE_SHAPES.get(name, PAPER_SHAPE), width=width
     )
-    model = models.build(spec, seed=0)
-    specs = models.tensor_specs(model)
+    model = build_model(spec, seed=0)
+    specs = tensor_specs(model)
     parameters = [s for s in specs if s.purpose is Purpose.MODEL]
-    svr = svr_names("fedpvr", patterns, [s.name for s in parameters], models.classifier_names(model))
+    svr = svr_names("fedpvr", patterns, [s.name for s in parameters], classifier_names(model))
     d = sum(s.num_elements for s in parameters)
     v = sum(s.num_elements for s in parameters if s.name in svr)
     return {

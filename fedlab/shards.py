@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from common.partition import Indices
+from fedserver.worker.partition import Indices
 
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_COLUMNS = 10

@@ -18,19 +18,19 @@ from typing import Any, TypeVar
 
 import torch
 
-from common.config import RunConfig
 from common.errors import ConfigError
-from common.tensors import Flat, Layout
-from common.wire import CHUNK_BYTES
-from fedclient.connection import Connection
-from fedclient.daemon import ClientConfig, Daemon
-from fedserver.door import Caller
-from fedserver.federation import Federation
-from fedserver.record import RunDir
-from fedserver.rounds import Rounds
-from fedserver.service import Service
-from fedserver.workbench import Prepared
-from fedserver.worker import Worker
+from common.tensors.layout import Flat, Layout
+from common.wire.chunks import CHUNK_BYTES
+from fedclient.rpc.connection import Connection
+from fedclient.run.daemon import ClientConfig, Daemon
+from fedserver.access.authenticate import Caller
+from fedserver.config import RunConfig
+from fedserver.rpc.service import Service
+from fedserver.run.federation import Federation
+from fedserver.run.rounds import Rounds
+from fedserver.store.run_dir import RunDir
+from fedserver.worker.__main__ import Worker
+from fedserver.worker.process import Prepared
 
 T = TypeVar("T")
 _CALLER = Caller("")
@@ -45,7 +45,7 @@ def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> N
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = Federation(config, secrets.token_hex(6), say)
-        running = loop.start(Rounds(federation, run_dir, _Workbench()).run())
+        running = loop.start(Rounds(federation, run_dir, _InProcessWorker()).run())
         service = Service(federation)
         clients = [_client(f"client-{i}", config.data_dir) for i in range(config.num_clients)]
         connections = [
@@ -156,7 +156,7 @@ class _Transport:
         """Nothing to hang up."""
 
 
-class _Workbench:
+class _InProcessWorker:
     """A worker in this process."""
 
     def __init__(self) -> None:

@@ -12,12 +12,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from common import cli as command
-from common import datasets, model_names, presets
+from common import commandline
 from common.algorithms import ALGORITHMS
-from common.config import VARIATES, WEIGHTINGS, RunConfig
-from common.schedule import SCHEDULES
-from fedserver import keys_cli
+from common.algorithms.schedule import SCHEDULES
+from common.data import datasets
+from common.models import names
+from fedserver import presets
+from fedserver.config import VARIATES, WEIGHTINGS, RunConfig
+from fedserver.keys import cli
 
 HELP = {
     "algorithm": "How clients are kept from drifting apart.",
@@ -117,7 +119,7 @@ def run_options(function: Any) -> Any:
         type=click.Path(path_type=Path),
         is_eager=True,
         expose_value=False,
-        callback=command.settings_file,
+        callback=commandline.settings_file,
         help="TOML file with any of these settings; flags and environment go before it.",
     )(function)
 
@@ -133,7 +135,7 @@ def resolved(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple
     if settings["batch_size"] == "full":
         settings["batch_size"] = None
     config = RunConfig(**settings)
-    model_names.require_known(config.model)
+    names.require_known(config.model)
     datasets.require_known(config.dataset)
     return config, run_dir or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
 
@@ -156,16 +158,16 @@ def _type(field: Field[Any]) -> Any:
 
 
 @click.group(
-    cls=command.Group,
-    context_settings=command.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
-    epilog=command.example("fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051"),
+    cls=commandline.Group,
+    context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
+    epilog=commandline.example("fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051"),
 )
 def main() -> None:
     """Serve a federated training run, or ask a running server what it does."""
 
 
 @main.command(
-    epilog=command.example("fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20")
+    epilog=commandline.example("fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20")
 )
 @click.option(
     "--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="Port 0 picks a free one and prints it."
@@ -202,51 +204,51 @@ def run(
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
     """
     config, run_dir = resolved(**settings)
-    command.require_address("--listen", listen)
-    from fedserver.entrance import Entrance
+    commandline.require_address("--listen", listen)
+    from fedserver.access.settings import AccessSettings
     from fedserver.server import serve
 
-    command.deaf_at_exit()
-    entrance = Entrance(certs, tokens, insecure)
+    commandline.deaf_at_exit()
+    access = AccessSettings(certs, tokens, insecure)
     ended = serve(
-        config, listen, run_dir, command.say, entrance=entrance, capture_path=capture, resume=resume
+        config, listen, run_dir, commandline.say, access=access, capture_path=capture, resume=resume
     )
-    raise SystemExit(command.exit_code(asyncio.run(ended)))
+    raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-@main.command(epilog=command.example("fedserver status --server 127.0.0.1:50051 --json"))
+@main.command(epilog=commandline.example("fedserver status --server 127.0.0.1:50051 --json"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
 @click.option("--name", default="", help="Whose certificate to show, with --certs.")
-@command.access_options
+@commandline.access_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(server: str, name: str, as_json: bool, **shown: Any) -> None:
+def status(server: str, name: str, as_json: bool, **credentials: Any) -> None:
     """Say what a running server is doing."""
-    command.require_address("--server", server)
-    access = command.access(server, name, **shown)
-    from fedserver.inquiry import ask
+    commandline.require_address("--server", server)
+    access = commandline.access(server, name, **credentials)
+    from fedserver.console.status_client import ask
 
     reply = ask(server, access)
     if as_json:
         click.echo(json.dumps(reply, indent=2))
         return
-    from fedserver.view import show_status
+    from fedserver.console.tables import show_status
 
     show_status(reply)
 
 
-@main.command(epilog=command.example("fedserver health --server 127.0.0.1:50051"))
+@main.command(epilog=commandline.example("fedserver health --server 127.0.0.1:50051"))
 @click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
 @click.option("--name", default="", help="Whose certificate to show, with --certs.")
-@command.access_options
-def health(server: str, name: str, **shown: Any) -> None:
+@commandline.access_options
+def health(server: str, name: str, **credentials: Any) -> None:
     """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
-    command.require_address("--server", server)
-    access = command.access(server, name, **shown)
-    from fedserver.inquiry import require_health
+    commandline.require_address("--server", server)
+    access = commandline.access(server, name, **credentials)
+    from fedserver.console.status_client import require_health
 
     require_health(server, access)
     click.echo("serving")
 
 
-main.add_command(keys_cli.certs)
-main.add_command(keys_cli.tokens)
+main.add_command(cli.certs)
+main.add_command(cli.tokens)

@@ -16,21 +16,21 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from common.capture import CaptureWriter
-from common.config import RunConfig
-from common.dialogue import SERVICE
 from common.errors import ConfigError
-from common.wire import CHUNK_BYTES
-from fedserver.crowd import Crowd
-from fedserver.door import Refusals
-from fedserver.endpoint import Endpoint
-from fedserver.entrance import Entrance, TlsFiles
-from fedserver.federation import Federation
-from fedserver.handshakes import HandshakeLog
-from fedserver.record import RunDir
-from fedserver.rounds import Rounds
-from fedserver.service import Service
-from fedserver.workbench import WorkerProcess
+from common.wire.capture import CaptureWriter
+from common.wire.chunks import CHUNK_BYTES
+from common.wire.messages import SERVICE
+from fedserver.access.admission import Admission
+from fedserver.access.authenticate import Refusals
+from fedserver.access.handshake_log import HandshakeLog
+from fedserver.access.settings import AccessSettings, TlsFiles
+from fedserver.config import RunConfig
+from fedserver.rpc.endpoint import Endpoint
+from fedserver.rpc.service import Service
+from fedserver.run.federation import Federation
+from fedserver.run.rounds import Rounds
+from fedserver.store.run_dir import RunDir
+from fedserver.worker.process import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
@@ -71,7 +71,7 @@ async def serve(
     run_path: Path,
     say: Callable[[str], None],
     *,
-    entrance: Entrance,
+    access: AccessSettings,
     capture_path: Path | None = None,
     resume: bool = True,
 ) -> int:
@@ -80,8 +80,8 @@ async def serve(
     # Connections and updates of a round are files; systems allow more of them than they give at first.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    entrance.require_safe(listen)
-    door, tls, refusals = entrance.door(say), entrance.tls(), Refusals(say)
+    access.require_safe(listen)
+    authenticator, tls, refusals = access.authenticator(say), access.tls(), Refusals(say)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         if config.gather is not None and run_dir.previous is not None:
             config = replace(config, num_clients=run_dir.previous["num_clients"])
@@ -91,12 +91,12 @@ async def serve(
         if capture is not None:
             stack.callback(capture.close)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
-        workbench = WorkerProcess()
+        worker = WorkerProcess()
         try:
             if tls is not None:
                 stack.enter_context(HandshakeLog(refusals))
             federation = Federation(config, run_id, say, capture)
-            endpoint = Endpoint(Service(federation), door, refusals)
+            endpoint = Endpoint(Service(federation), authenticator, refusals)
             server, port = await _create(endpoint, listen, tls, config.num_clients)
             federation.traffic.watch(port)
             await server.start()
@@ -104,7 +104,7 @@ async def serve(
             say(f"listening on {host}:{port}")
             what = f"{config.algorithm}, {config.model} on {config.dataset}"
             say(f"run {federation.run_id}: {what}, results in {run_path}")
-            rounds = Rounds(federation, run_dir, workbench)
+            rounds = Rounds(federation, run_dir, worker)
             patience_s = RETURN_S if run_dir.finished() else FAREWELL_S
             try:
                 number = await _run_until(stopped, rounds, federation, patience_s)
@@ -114,7 +114,7 @@ async def serve(
                 await _settle()
                 run_dir.write_traffic(federation.traffic.whole())
         finally:
-            workbench.close()
+            worker.close()
     if number:
         say(f"stopped by {signal.Signals(number).name}; what was counted so far is in {run_path}")
     else:
@@ -159,7 +159,7 @@ async def _create(
     endpoint: Endpoint, listen: str, tls: TlsFiles | None, num_clients: int
 ) -> tuple[grpc.aio.Server, int]:
     connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
-    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Crowd(endpoint.admit)])
+    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Admission(endpoint.admit)])
     server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy = health.aio.HealthServicer()
     await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common import cli as command
+from common import commandline
 
 if TYPE_CHECKING:
     from fedwire.source import Capture
@@ -54,9 +54,9 @@ def _json(document: Any) -> None:
 
 
 @click.group(
-    cls=command.Group,
-    context_settings=command.CONTEXT,
-    epilog=command.example("fedwire stats run.fedwire", "fedwire ls run.fedwire --round 2"),
+    cls=commandline.Group,
+    context_settings=commandline.CONTEXT,
+    epilog=commandline.example("fedwire stats run.fedwire", "fedwire ls run.fedwire --round 2"),
 )
 def main() -> None:
     """Look at the wire traffic of a run: what every byte was for.
@@ -75,7 +75,7 @@ def _filters(function: Any) -> Any:
     return function
 
 
-@main.command("ls", epilog=command.example("fedwire ls run.fedwire --round 1 --client clinic-a"))
+@main.command("ls", epilog=commandline.example("fedwire ls run.fedwire --round 1 --client clinic-a"))
 @click.argument("capture", type=FILE)
 @_filters
 @_options
@@ -111,14 +111,14 @@ def _list(
     show_messages(rows)
 
 
-@main.command(epilog=command.example("fedwire show run.fedwire 4"))
+@main.command(epilog=commandline.example("fedwire show run.fedwire 4"))
 @click.argument("capture", type=FILE)
 @click.argument("number", type=int)
 @_options
 def show(capture: Path, number: int, port: int | None, run: str | None, as_json: bool) -> None:
     """Show one message: its fields and, for a header, the tensors that follow it."""
     with _opened(capture, port, run) as (found, _):
-        from fedwire.inspect import inspect
+        from fedwire.message import inspect
 
         described = inspect(found, number)
     if as_json:
@@ -129,7 +129,7 @@ def show(capture: Path, number: int, port: int | None, run: str | None, as_json:
     show_message(described)
 
 
-@main.command(epilog=command.example("fedwire stats run.fedwire --run-dir runs/a"))
+@main.command(epilog=commandline.example("fedwire stats run.fedwire --run-dir runs/a"))
 @click.argument("capture", type=FILE)
 @click.option(
     "--run-dir",
@@ -155,7 +155,7 @@ def stats(capture: Path, run_dir: Path | None, port: int | None, run: str | None
         raise SystemExit(1)
 
 
-@main.command(epilog=command.example("fedwire diff before.fedwire after.fedwire"))
+@main.command(epilog=commandline.example("fedwire diff before.fedwire after.fedwire"))
 @click.argument("first", type=FILE)
 @click.argument("second", type=FILE)
 @_options
@@ -174,7 +174,7 @@ def diff(first: Path, second: Path, port: int | None, run: str | None, as_json: 
     raise SystemExit(1 if rows else 0)
 
 
-@main.command(epilog=command.example("fedwire replay run.fedwire --run-dir runs/a"))
+@main.command(epilog=commandline.example("fedwire replay run.fedwire --run-dir runs/a"))
 @click.argument("capture", type=FILE)
 @click.option(
     "--run-dir",
@@ -203,7 +203,7 @@ def replay(capture: Path, run_dir: Path | None, port: int | None, run: str | Non
     raise SystemExit(0 if known and all(known) else 1)
 
 
-@main.command(epilog=command.example("fedwire export run.fedwire --round 3 --out tensors"))
+@main.command(epilog=commandline.example("fedwire export run.fedwire --round 3 --out tensors"))
 @click.argument("capture", type=FILE)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
 @click.option("--round", "r", type=int, help="Only this round.")
@@ -233,7 +233,9 @@ def export(
 
 
 @main.command(
-    epilog=command.example("fedwire pcap run.pcap --port 50051", "fedwire pcap run.pcap --out run.fedwire")
+    epilog=commandline.example(
+        "fedwire pcap run.pcap --port 50051", "fedwire pcap run.pcap --out run.fedwire"
+    )
 )
 @click.argument("capture", type=FILE)
 @_filters

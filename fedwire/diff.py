@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import DataError
-from common.tensors import Flat, to_float64
+from common.tensors.layout import Flat, to_float64
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, transfers, values
 
@@ -57,14 +57,14 @@ def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
 
 
 def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[str, Any]]:
-    ours, yours = mine.coding, theirs.coding
+    ours, yours = mine.encoding, theirs.encoding
     if ours.layout.specs != yours.layout.specs:
         return [{"what": "other tensors are announced"}]
     rows: list[dict[str, Any]] = []
     for k, spec in enumerate(ours.layout.specs):
-        sizes = ours.wire.specs[k].num_bytes, yours.wire.specs[k].num_bytes
+        sizes = ours.encoded.specs[k].num_bytes, yours.encoded.specs[k].num_bytes
         if sizes[0] != sizes[1]:
-            names = ours.ways[k].codec.name, yours.ways[k].codec.name
+            names = ours.tensor_encodings[k].codec.name, yours.tensor_encodings[k].codec.name
             what = f"{sizes[0]} bytes ({names[0]}) against {sizes[1]} ({names[1]})"
             rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
     try:
@@ -72,7 +72,7 @@ def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[s
     except DataError as error:
         return [*rows, {"what": str(error)}]
     for k, spec in enumerate(ours.layout.specs):
-        sent = ours.wire.specs[k].num_bytes and yours.wire.specs[k].num_bytes
+        sent = ours.encoded.specs[k].num_bytes and yours.encoded.specs[k].num_bytes
         if not sent or ours.layout.raw(first, k).tobytes() == ours.layout.raw(second, k).tobytes():
             continue
         a, b = (to_float64(ours.layout.array(flat, k), spec.dtype) for flat in (first, second))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import tensorfile
 from common.errors import DataError
 from common.names import is_name
-from common.tensors import Layout, Purpose
+from common.tensors import safetensors_files
+from common.tensors.layout import Layout, Purpose
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, transfers, values
 
@@ -37,21 +37,25 @@ def export(
 
 
 def _write(capture: Capture, found: list[Transfer], transfer: Transfer, out: Path) -> list[dict[str, Any]]:
-    flat, coding = values(capture, transfer, found), transfer.coding
+    flat, encoding = values(capture, transfer, found), transfer.encoding
     # A name comes from a peer and becomes a folder here.
     name = transfer.client if is_name(transfer.client) else "unnamed"
     folder = out / f"round-{transfer.round:06d}" / ("up" if transfer.up else "down") / name
     written = []
     for file, purposes in _FILES.items():
-        sent = [k for k in coding.layout.indices(*purposes) if coding.ways[k].codec.name != "derived"]
+        sent = [
+            k
+            for k in encoding.layout.indices(*purposes)
+            if encoding.tensor_encodings[k].codec.name != "derived"
+        ]
         if not sent:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{file}.safetensors"
-        part = Layout(coding.layout.specs[k] for k in sent)
+        part = Layout(encoding.layout.specs[k] for k in sent)
         values_of_part = part.allocate()
         for to, k in enumerate(sent):
-            part.raw(values_of_part, to)[:] = coding.layout.raw(flat, k)
-        tensorfile.write(path, part, values_of_part, *purposes)
+            part.raw(values_of_part, to)[:] = encoding.layout.raw(flat, k)
+        safetensors_files.write(path, part, values_of_part, *purposes)
         written.append({"file": str(path), "tensors": len(sent), "bytes": path.stat().st_size})
     return written

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-from common import tensorfile
-from common.aggregate import ServerState
 from common.algorithms import ALGORITHMS
-from common.coding import Coding
 from common.errors import ConfigError, DataError
-from common.intake import Intake, reduced, share_variate, shared_step_sum
 from common.names import natural
-from common.tensors import Flat, Layout, Purpose
-from common.trust import Trust, move_norms
+from common.server_step.aggregate import ServerState
+from common.server_step.robust import Robustness, move_norms
+from common.server_step.updates import UpdateReader, reduced, share_variate, shared_step_sum
+from common.tensors import safetensors_files
+from common.tensors.layout import Flat, Layout, Purpose
+from common.wire.encoding import Encoding
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, assemble, transfers, values
@@ -46,7 +46,7 @@ class _Broadcast:
 
     header: pb.RoundHeader
     layout: Layout
-    coding: Coding
+    encoding: Encoding
     flat: Flat
     derived: bool
     """c did not travel."""
@@ -89,23 +89,23 @@ class Replay:
         """The round from a download that is whole, best one that has c in it."""
         problem = f"round {r}: no client's download is in the capture"
         downs = [t for t in self._transfers if not t.up and t.round == r]
-        for transfer in sorted(downs, key=lambda t: _derives(t.coding)):
+        for transfer in sorted(downs, key=lambda t: _derives(t.encoding)):
             try:
                 flat = values(self._capture, transfer, self._transfers)
             except DataError as error:
                 problem = str(error)
                 continue
-            coding = transfer.coding.part(*MODEL, Purpose.CONTROL)
-            layout, header = coding.layout, transfer.header
+            encoding = transfer.encoding.part(*MODEL, Purpose.CONTROL)
+            layout, header = encoding.layout, transfer.header
             assert isinstance(header, pb.RoundHeader)
             flat = flat[: layout.num_bytes].copy()
             self._require_sound(header, layout)
-            derived = _derives(coding)
+            derived = _derives(encoding)
             if derived and r > 1:
                 if self._c is None:
                     raise DataError(f"round {r}: c was derived from a round that is not in the capture")
                 flat[layout.part(*MODEL).num_bytes :] = self._c
-            return _Broadcast(header, layout, coding, flat, derived)
+            return _Broadcast(header, layout, encoding, flat, derived)
         raise DataError(problem)
 
     def _require_sound(self, header: pb.RoundHeader, layout: Layout) -> None:
@@ -124,67 +124,67 @@ class Replay:
         algorithm = ALGORITHMS.get(header.algorithm)
         if algorithm is None:
             raise DataError(f"round {r}: this release does not know the algorithm {header.algorithm!r}")
-        if _lossy(current.coding.part(*MODEL)):
+        if _lossy(current.encoding.part(*MODEL)):
             raise DataError(f"round {r}: x was coded with a loss, so the server's own x is not on the wire")
         if algorithm.keeps_h and r == 1:
-            self._server = ServerState(layout, algorithm, header.pull)
+            self._server = ServerState(layout, algorithm, header.prox_weight)
         if algorithm.keeps_h and self._server is None:
             raise DataError(f"round {r}: the server's state h depends on rounds before the capture")
         if not ups:
             raise DataError(f"round {r}: no accepted update is in the capture")
         codecs = header.update_codec or "fp32", header.control_codec or "fp32"
-        intake = Intake(layout, algorithm, *codecs, header.derived)
-        trust = _trust(r, header)
-        aggregate = trust.aggregate(layout, seen)
+        update_reader = UpdateReader(layout, algorithm, *codecs, header.derived)
+        robustness = _robustness(r, header)
+        aggregate = robustness.aggregate(layout, seen)
         consistent = True
         unknown = []
         steps = []
-        for transfer in self._within_bound(ups, trust, intake, current):
+        for transfer in self._within_bound(ups, robustness, update_reader, current):
             update = transfer.header
             assert isinstance(update, pb.UpdateHeader)
             c_i = self._variates.get(transfer.client)
             if c_i is None and self._counted(r, transfer.client) and layout.indices(Purpose.CONTROL):
                 unknown.append(transfer.client)
-            if not transfer.coding.matches(intake.coding) or not update.steps * header.eta_l:
+            if not transfer.encoding.matches(update_reader.encoding) or not update.steps * header.eta_l:
                 raise DataError(f"{transfer.name}: is not what the round asked for")
             if header.weighting == "examples" and not update.examples:
                 raise DataError(f"{transfer.name}: is of no examples")
             steps.append(update.steps * header.eta_l)
-            found = self._found(transfer, intake, current)
-            consistent &= intake.follows(found, seen, c_i, steps[-1])
+            found = self._found(transfer, update_reader, current)
+            consistent &= update_reader.follows(found, seen, c_i, steps[-1])
             aggregate.add(found, c_i, float(update.examples) if header.weighting == "examples" else 1.0)
             self._variates[transfer.client] = found[layout.part(*MODEL).num_bytes :]
         new = aggregate.result(seen, header.eta_g, header.num_clients, self._server)
         step_sum = shared_step_sum(steps, header.num_clients, header.eta_g, header.weighting)
-        if step_sum is not None and consistent and not _lossy(current.coding):
+        if step_sum is not None and consistent and not _lossy(current.encoding):
             share_variate(layout, algorithm, reduced(layout, seen), new, step_sum)
             return new, []
         problems = [
             f"c is not certain: c_i of {name} before round {r} is not in the capture" for name in unknown
         ]
-        if _lossy(current.coding):
+        if _lossy(current.encoding):
             problems.append("c was coded with a loss, so the server's own c is not on the wire")
         return new, problems
 
-    def _found(self, transfer: Transfer, intake: Intake, current: _Broadcast) -> Flat:
+    def _found(self, transfer: Transfer, update_reader: UpdateReader, current: _Broadcast) -> Flat:
         """y_i, buffers and c_i+ of an update."""
         update = transfer.header
         assert isinstance(update, pb.UpdateHeader)
         c_i = self._variates.get(transfer.client)
         raw = assemble(self._capture, transfer)
-        return intake.values(raw, current.flat, c_i, update.steps * current.header.eta_l)
+        return update_reader.values(raw, current.flat, c_i, update.steps * current.header.eta_l)
 
     def _within_bound(
-        self, ups: list[Transfer], trust: Trust, intake: Intake, current: _Broadcast
+        self, ups: list[Transfer], robustness: Robustness, update_reader: UpdateReader, current: _Broadcast
     ) -> list[Transfer]:
         """The updates that the server has not left out."""
-        if trust.norm_bound is None:
+        if robustness.norm_bound is None:
             return ups
         norms = {}
         for t in ups:
-            found, c_i = self._found(t, intake, current), self._variates.get(t.client)
+            found, c_i = self._found(t, update_reader, current), self._variates.get(t.client)
             norms[t.client] = move_norms(current.layout, current.flat, found, c_i)
-        outliers = trust.outliers(norms)
+        outliers = robustness.outliers(norms)
         return [t for t in ups if t.client not in outliers]
 
     def _counted(self, r: int, client: str) -> bool:
@@ -205,8 +205,8 @@ class Replay:
         skipped = {Purpose.CONTROL} if after.derived else set()
         skipped |= {
             spec.purpose
-            for spec, way in zip(after.layout.specs, after.coding.ways, strict=True)
-            if way.codec.lossy
+            for spec, tensor_encoding in zip(after.layout.specs, after.encoding.tensor_encodings, strict=True)
+            if tensor_encoding.codec.lossy
         }
         if Purpose.MODEL in skipped:
             raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
@@ -217,11 +217,11 @@ class Replay:
         assert self._run_dir is not None
         layout, differing = current.layout, []
         files: dict[str, tuple[Purpose, ...]] = {"model": MODEL, "control": (Purpose.CONTROL,)}
-        if _lossy(current.coding):
+        if _lossy(current.encoding):
             del files["control"]
         for file, purposes in files.items():
             part = layout.part(*purposes)
-            wanted = tensorfile.read(self._run_dir / f"{file}.safetensors", part)
+            wanted = safetensors_files.read(self._run_dir / f"{file}.safetensors", part)
             start = 0 if file == "model" else layout.part(*MODEL).num_bytes
             differing += _differing(part, new[start:], wanted, range(len(part.specs)))
         return f"the run's final {'x' if len(files) == 1 else 'x and c'}", differing
@@ -235,19 +235,19 @@ def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range
     ]
 
 
-def _trust(r: int, header: pb.RoundHeader) -> Trust:
+def _robustness(r: int, header: pb.RoundHeader) -> Robustness:
     try:
-        return Trust(header.aggregation or "mean", header.norm_bound or None)
+        return Robustness(header.aggregation or "mean", header.norm_bound or None)
     except ConfigError as error:
         raise DataError(f"round {r}: this release does not know the server's rule: {error}") from error
 
 
-def _lossy(coding: Coding) -> bool:
-    return any(way.codec.lossy for way in coding.ways)
+def _lossy(encoding: Encoding) -> bool:
+    return any(tensor_encoding.codec.lossy for tensor_encoding in encoding.tensor_encodings)
 
 
-def _derives(coding: Coding) -> bool:
-    return any(way.codec.name == "derived" for way in coding.ways)
+def _derives(encoding: Encoding) -> bool:
+    return any(tensor_encoding.codec.name == "derived" for tensor_encoding in encoding.tensor_encodings)
 
 
 def _indices(capture: Capture) -> dict[str, tuple[list[tuple[int, str]], str]]:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.capture import CaptureWriter, Record, is_capture, read_record, read_records
-from common.dialogue import DIRECTIONS, SERVICE, Dialogue, Entry, Followed
 from common.errors import ConfigError, DataError, printable
-from fedwire.packets import grpc_messages
+from common.wire.capture import CaptureWriter, Record, is_capture, read_record, read_records
+from common.wire.messages import DIRECTIONS, SERVICE, CallFollower, CallReader, Content
+from fedwire.pcap.packets import grpc_messages
 
 MAX_TIME_NS = (1 << 64) - 1
 """Of a capture record; a packet capture may claim any time."""
@@ -31,7 +31,7 @@ class Message:
     client: str
     round: int
     size: int
-    entry: Entry
+    entry: Content
     offset: int
     """Where its record starts in the file."""
 
@@ -49,15 +49,15 @@ class Capture:
         self.path = path
         self.messages: list[Message] = []
         calls: dict[tuple[int, int, str], int] = {}
-        dialogues: dict[int, Dialogue] = {}
+        dialogues: dict[int, CallReader] = {}
         runs: dict[int, str] = {}
         """Run ids by call; calls of no run, such as Status, have none."""
         for record in read_records(path, problem):
             call = calls.setdefault((*record.call, record.rpc), len(calls))
-            dialogue = dialogues.setdefault(call, Dialogue(record.rpc))
-            entry = dialogue.note(record.up, record.data)
-            if dialogue.run_id:
-                runs[call] = dialogue.run_id
+            reader = dialogues.setdefault(call, CallReader(record.rpc))
+            entry = reader.note(record.up, record.data)
+            if reader.run_id:
+                runs[call] = reader.run_id
             self.messages.append(_message(len(self.messages), call, record, entry))
             if entry.kind in ("reply", "finished"):
                 del dialogues[call]
@@ -80,7 +80,7 @@ def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callab
     return runs[-1] if runs else ""
 
 
-def _message(number: int, call: int, record: Record, entry: Entry) -> Message:
+def _message(number: int, call: int, record: Record, entry: Content) -> Message:
     return Message(
         number=number,
         time_ns=record.time_ns,
@@ -115,7 +115,7 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
     if out.exists():
         raise ConfigError(f"{out} exists already; choose another file")
     writer = CaptureWriter(out, problem)
-    followed: dict[int, Followed] = {}
+    followed: dict[int, CallFollower] = {}
     others = found = 0
     try:
         for message in grpc_messages(path, port, problem):
@@ -139,5 +139,5 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
         problem(f"{path}: found no message of {SERVICE}; {hint}")
 
 
-def _following(writer: CaptureWriter, rpc: str, call: int) -> Followed:
-    return Followed(rpc, lambda passed: writer.write(rpc, call, passed))
+def _following(writer: CaptureWriter, rpc: str, call: int) -> CallFollower:
+    return CallFollower(rpc, lambda message: writer.write(rpc, call, message))

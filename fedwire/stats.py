@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from common.bytecount import Counts
-from common.dialogue import DIRECTIONS
-from common.documents import has_form, read, read_lines
 from common.errors import DataError, StateError
-from common.tensors import Purpose
+from common.json_files import has_form, read, read_lines
+from common.tensors.layout import Purpose
+from common.wire.byte_counts import ByteCounts
+from common.wire.messages import DIRECTIONS
 from fedwire.source import Capture
 from fedwire.transfers import transfers
 
@@ -21,11 +21,11 @@ _WHOLE = {"outside": _BYTES, "open": ({"round": int, "bytes": _BYTES}, None, ...
 
 def statistics(capture: Capture) -> dict[str, Any]:
     """Bytes by round, client, purpose and tensor; round 0 is what belongs to none."""
-    rounds: defaultdict[int, Counts] = defaultdict(Counts)
+    rounds: defaultdict[int, ByteCounts] = defaultdict(ByteCounts)
     for message in capture.messages:
         counts = rounds[message.round]
         counts.add(message.client, message.rpc, message.up, message.entry, message.size)
-    total = Counts()
+    total = ByteCounts()
     for counts in rounds.values():
         total.update(counts)
     return {
@@ -46,7 +46,7 @@ def statistics(capture: Capture) -> dict[str, Any]:
     }
 
 
-def _by_tensor(total: Counts) -> list[dict[str, Any]]:
+def _by_tensor(total: ByteCounts) -> list[dict[str, Any]]:
     payload: Counter[tuple[str, str, str]] = Counter()
     encoded: Counter[tuple[str, str, str]] = Counter()
     for key, count in total.encoded.items():
@@ -58,12 +58,12 @@ def _by_tensor(total: Counts) -> list[dict[str, Any]]:
     ]
 
 
-def _ratios(capture: Capture, total: Counts) -> dict[str, float | None]:
+def _ratios(capture: Capture, total: ByteCounts) -> dict[str, float | None]:
     """Tensor bytes against what the same transfers would have cost FedAvg and SCAFFOLD without any codec."""
     plain = reduced = 0
     # A transfer that was interrupted or repeated is needed once.
     counting = (t for t in transfers(capture) if not t.up or t.outcome == "ACCEPTED")
-    needed = {(t.round, t.client, t.up): t.coding.layout for t in counting}
+    needed = {(t.round, t.client, t.up): t.encoding.layout for t in counting}
     for layout in needed.values():
         plain += layout.payload_bytes(Purpose.MODEL, Purpose.BUFFER)
         reduced += layout.payload_bytes(Purpose.MODEL)

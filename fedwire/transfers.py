@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from common.codecs import DERIVED, TopK
-from common.coding import Coding
 from common.errors import DataError, WireError
-from common.manifest import read_manifest
-from common.tensors import Flat, Purpose
-from common.wire import read_chunk
+from common.tensors.layout import Flat, Purpose
+from common.wire.chunks import read_chunk
+from common.wire.codecs import DERIVED, TopK
+from common.wire.encoding import Encoding
+from common.wire.manifest import read_manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture, Message
 
@@ -35,7 +35,7 @@ class Transfer:
     """Of an update: what the server made of it."""
 
     @property
-    def coding(self) -> Coding:
+    def encoding(self) -> Encoding:
         """What was announced."""
         return read_manifest(self.header.tensors)
 
@@ -111,7 +111,7 @@ def _announced(header: Header) -> object:
 
 def assemble(capture: Capture, transfer: Transfer) -> Flat:
     """The bytes of all announced tensors; raises if some of them are not in the capture."""
-    layout = transfer.coding.wire
+    layout = transfer.encoding.encoded
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for tensor, offset, data in _chunks(capture, transfer):
         if tensor >= len(layout.specs) or offset + len(data) > layout.specs[tensor].num_bytes:
@@ -153,24 +153,28 @@ def _chunks(capture: Capture, transfer: Transfer) -> Iterator[tuple[int, int, Fl
 def values(capture: Capture, transfer: Transfer, found: list[Transfer]) -> Flat:
     """The decoded tensors. `found` are all transfers: a difference needs the broadcast of its round."""
     _require_backed(transfer)
-    x = _broadcast(capture, found, transfer) if any(w.difference for w in transfer.coding.ways) else None
+    x = (
+        _broadcast(capture, found, transfer)
+        if any(w.difference for w in transfer.encoding.tensor_encodings)
+        else None
+    )
     try:
-        return transfer.coding.receive(assemble(capture, transfer), x)
+        return transfer.encoding.decode(assemble(capture, transfer), x)
     except WireError as error:
         raise DataError(f"{transfer.name}: {error}") from error
 
 
 def _require_backed(transfer: Transfer) -> None:
     """Raises for a tensor that would take memory without bytes for it, or for one like it, in the capture."""
-    coding = transfer.coding
-    models = {(s.name, s.dtype, s.shape) for s in coding.layout.specs if s.purpose is Purpose.MODEL}
-    for spec, way in zip(coding.layout.specs, coding.ways, strict=True):
+    encoding = transfer.encoding
+    models = {(s.name, s.dtype, s.shape) for s in encoding.layout.specs if s.purpose is Purpose.MODEL}
+    for spec, tensor_encoding in zip(encoding.layout.specs, encoding.tensor_encodings, strict=True):
         computed = spec.purpose is Purpose.CONTROL and (spec.name, spec.dtype, spec.shape) in models
-        backed = way.codec != DERIVED or computed
-        if way.difference or isinstance(way.codec, TopK):
-            backed = transfer.up and way.difference  # Then x is as large, and has come.
+        backed = tensor_encoding.codec != DERIVED or computed
+        if tensor_encoding.difference or isinstance(tensor_encoding.codec, TopK):
+            backed = transfer.up and tensor_encoding.difference  # Then x is as large, and has come.
         if not backed:
-            raise DataError(f"{transfer.name}: {spec.name} cannot be known as {way.codec.name}")
+            raise DataError(f"{transfer.name}: {spec.name} cannot be known as {tensor_encoding.codec.name}")
 
 
 def _broadcast(capture: Capture, found: list[Transfer], update: Transfer) -> Flat:
@@ -186,5 +190,5 @@ def _broadcast(capture: Capture, found: list[Transfer], update: Transfer) -> Fla
 
 def _begins_with(broadcast: Transfer, update: Transfer) -> bool:
     """Whether an update is laid out as the beginning of a broadcast is."""
-    specs = update.coding.layout.specs
-    return broadcast.coding.layout.specs[: len(specs)] == specs
+    specs = update.encoding.layout.specs
+    return broadcast.encoding.layout.specs[: len(specs)] == specs

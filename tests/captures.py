@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from fedwire.packets import GrpcMessage, grpc_messages
+from fedwire.pcap.packets import GrpcMessage, grpc_messages
 
 CLIENT_PORT, SERVER_PORT = 40_000, 50_051
 SYN, ACK, FIN, RST = 2, 16, 1, 4

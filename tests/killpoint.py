@@ -16,26 +16,26 @@ from typing import Any
 
 POINTS = {
     # The server
-    "before broadcast": ("fedserver.rounds", "Rounds._encode", "before"),
-    "mid-upload, server": ("fedserver.spool", "Upload.add", "before"),
-    "before the update counts": ("fedserver.spool", "Upload.keep", "before"),
-    "mid-fold": ("fedserver.ledger", "Ledger.stage", "before"),
-    "after the fold": ("fedserver.fold", "Fold.finish", "after"),
-    "before the checkpoint": ("fedserver.checkpoint", "Checkpoints.write", "before"),
-    "after the checkpoint": ("fedserver.checkpoint", "Checkpoints.write", "after"),
-    "mid-count": ("fedserver.ledger", "Ledger.count", "after"),
-    "before the record": ("fedserver.record", "RunDir.append_round", "before"),
+    "before broadcast": ("fedserver.run.rounds", "Rounds._encode", "before"),
+    "mid-upload, server": ("fedserver.store.spool", "Upload.add", "before"),
+    "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
+    "mid-fold": ("fedserver.store.variates", "Variates.stage", "before"),
+    "after the fold": ("fedserver.run.fold", "Fold.finish", "after"),
+    "before the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "before"),
+    "after the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "after"),
+    "mid-count": ("fedserver.store.variates", "Variates.count", "after"),
+    "before the record": ("fedserver.store.run_dir", "RunDir.append_round", "before"),
     # Either
     "before fsync": ("os", "fsync", "before"),
     "after fsync": ("os", "fsync", "after"),
     # The client
-    "mid-download": ("fedclient.download", "Download.add", "after"),
-    "before training": ("fedclient.train", "Trainer.train", "before"),
-    "mid-training": ("fedclient.train", "step", "after"),
-    "before the update is kept": ("fedclient.state", "RunFiles.keep_update", "before"),
-    "after the update is kept": ("fedclient.state", "RunFiles.keep_update", "after"),
-    "mid-upload": ("fedclient.connection", "Connection.push", "before"),
-    "before the variate is settled": ("fedclient.state", "RunFiles.settle", "before"),
+    "mid-download": ("fedclient.rpc.download", "Download.add", "after"),
+    "before training": ("fedclient.training.train", "Trainer.train", "before"),
+    "mid-training": ("fedclient.training.train", "step", "after"),
+    "before the update is kept": ("fedclient.store.state", "RunFiles.keep_update", "before"),
+    "after the update is kept": ("fedclient.store.state", "RunFiles.keep_update", "after"),
+    "mid-upload": ("fedclient.rpc.connection", "Connection.push", "before"),
+    "before the variate is settled": ("fedclient.store.state", "RunFiles.settle", "before"),
 }
 
 

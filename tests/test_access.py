@@ -14,16 +14,16 @@ from typing import Any
 import grpc
 import pytest
 
-from common.access import Access, Shown, is_loopback
-from common.channel import open_channel
+from common.access.channel import open_channel
+from common.access.credentials import Access, Credentials, is_loopback
 from common.errors import AccessError, ConfigError
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
-from fedserver.authority import Authority
-from fedserver.door import Refusals
-from fedserver.handshakes import in_words
-from fedserver.inquiry import ask, require_health
-from fedserver.tokens import Tokens
+from fedserver.access.authenticate import Refusals
+from fedserver.access.handshake_log import in_words
+from fedserver.console.status_client import ask, require_health
+from fedserver.keys.authority import Authority
+from fedserver.keys.tokens import Tokens
 from tests.processes import Federation
 
 FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--seed", "5"]
@@ -58,10 +58,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return federation
 
 
-def shown(certs: Path, name: str) -> Shown:
+def credentials(certs: Path, name: str) -> Credentials:
     """A certificate as a client shows it, without the client's own checks."""
     key, pem = ((certs / f"{name}.{kind}").read_bytes() for kind in ("key", "pem"))
-    return Shown((certs / "ca.pem").read_bytes(), (key, pem))
+    return Credentials((certs / "ca.pem").read_bytes(), (key, pem))
 
 
 def calls(channel: grpc.Channel, as_client: str, run_id: str = "0") -> dict[str, Callable[..., Any]]:
@@ -128,7 +128,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certs: Path) -> Iterator[F
 def test_without_a_valid_certificate_no_call_gets_through(
     guarded: Federation, certs: Path, who: str, line: str
 ) -> None:
-    known = Shown((certs / "ca.pem").read_bytes()) if who == "nobody" else shown(certs, who)
+    known = Credentials((certs / "ca.pem").read_bytes()) if who == "nobody" else credentials(certs, who)
     for name in calls(grpc.insecure_channel("localhost:1"), "a"):
         with open_channel(guarded.address, known) as channel:
             assert code(calls(channel, "a")[name]) is grpc.StatusCode.UNAVAILABLE, name
@@ -143,7 +143,7 @@ def test_without_tls_no_call_gets_through(guarded: Federation) -> None:
 
 
 def test_a_client_cannot_speak_for_another(guarded: Federation, certs: Path) -> None:
-    with open_channel(guarded.address, shown(certs, "a")) as channel:
+    with open_channel(guarded.address, credentials(certs, "a")) as channel:
         for name, call in calls(channel, "b").items():
             expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
             assert code(call) is expected, name
@@ -180,7 +180,7 @@ def test_a_revoked_client_leaves_and_nobody_waits_for_it(federation: Federation,
     federation.wait_for("server", "2 updates(.|\\n)* 1 updates")
     federation.client("b", "--certs", str(own))
     assert federation.exit_code("b") == 1
-    old = shown(own, "b")
+    old = credentials(own, "b")
     Authority(own).issue("b", renew=True)
     federation.client("b", "--certs", str(own))
     federation.wait_for("server", "1 updates(.|\\n)* 2 updates")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from common.aggregate import Aggregate
-from common.params import tensor_view
-from common.tensors import BLOCK, Flat, Layout, Purpose, TensorSpec
+from common.server_step.aggregate import Aggregate
+from common.tensors.layout import BLOCK, Flat, Layout, Purpose, TensorSpec
+from common.tensors.torch_views import tensor_view
 
 
 def layout_of(dtype: str, n: int = 5) -> Layout:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from common import datasets, models
-from common.cka import alignment, gram, mean_alignment
-from common.conformal import prediction_sets, threshold
+from common.data import datasets
+from common.data.batches import Batches
 from common.evaluate import evaluate
-from common.inputs import Inputs
-from fedserver.similarity import similarity
+from common.models.build import ModelSpec, build_model
+from fedserver.worker.cka import alignment, gram, mean_alignment
+from fedserver.worker.conformal import prediction_sets, threshold
+from fedserver.worker.similarity import similarity
 
 
 def cka(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -51,14 +52,14 @@ def test_constant_representations_and_means_over_pairs() -> None:
 
 
 def test_models_are_compared_layer_by_layer_one_at_a_time() -> None:
-    spec = models.ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8))
-    inputs = Inputs(datasets.load("digits", "test"))
-    same = similarity((models.build(spec, 0) for _ in range(3)), inputs, 50)
+    spec = ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8))
+    batches = Batches(datasets.load("digits", "test"))
+    same = similarity((build_model(spec, 0) for _ in range(3)), batches, 50)
     assert list(same) == ["features.0", "features.2", "features.6", "classifier"]
     assert all(value == pytest.approx(1) for value in same.values())
-    other = similarity((models.build(spec, seed) for seed in range(3)), inputs, 50)
+    other = similarity((build_model(spec, seed) for seed in range(3)), batches, 50)
     assert all(0 < value < 0.999 for value in other.values())
-    assert similarity(iter([models.build(spec, 0)]), inputs, 50) == {}
+    assert similarity(iter([build_model(spec, 0)]), batches, 50) == {}
 
 
 def sample(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,9 +94,9 @@ def test_too_few_examples_to_promise_anything_give_full_sets() -> None:
 
 
 def test_accuracy_per_class_adds_up() -> None:
-    spec = models.ModelSpec(name="cnn", num_classes=12, image_shape=(1, 8, 8))
+    spec = ModelSpec(name="cnn", num_classes=12, image_shape=(1, 8, 8))
     test = datasets.load("digits", "test")
-    result = evaluate(models.build(spec, 0), Inputs(test))
+    result = evaluate(build_model(spec, 0), Batches(test))
     assert result.class_accuracy[10:] == [None, None]
     counts = np.bincount(test.labels)
     known = [a for a in result.class_accuracy if a is not None]

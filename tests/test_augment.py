@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from common.errors import ConfigError
-from fedclient.augment import PADDING, Augmenter
+from fedclient.training.augment import PADDING, Augmenter
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.capture import MAGIC, CaptureWriter, Record, read_records
-from common.dialogue import Entry, Passed
 from common.errors import ConfigError, DataError
+from common.wire.capture import MAGIC, CaptureWriter, Record, read_records
+from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import capture_pb2 as pb
 
 MESSAGES = [b"first", b"", b"x" * 5000, b"last"]
 
 
-def passed(data: bytes, r: int = 1) -> Passed:
+def message(data: bytes, r: int = 1) -> ClassifiedMessage:
     """A message on its way up."""
-    return Passed(time_ns=123456789, up=True, data=data, entry=Entry("chunk"), client="a", round=r)
+    return ClassifiedMessage(
+        time_ns=123456789, up=True, data=data, entry=Content("chunk"), client="a", round=r
+    )
 
 
 def write(path: Path, messages: list[bytes]) -> list[str]:
@@ -27,7 +29,7 @@ def write(path: Path, messages: list[bytes]) -> list[str]:
     said: list[str] = []
     writer = CaptureWriter(path, said.append)
     for number, data in enumerate(messages):
-        writer.write("PushUpdate", number, passed(data, number))
+        writer.write("PushUpdate", number, message(data, number))
     writer.close()
     return said
 
@@ -161,7 +163,7 @@ def test_a_full_disk_ends_the_capture_and_nothing_else(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
     try:
         for number in range(5):
-            writer.write("PushUpdate", number, passed(b"y" * 1000))
+            writer.write("PushUpdate", number, message(b"y" * 1000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(said) == 1

@@ -25,11 +25,11 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.certificates import Revocations, certificate, client_name, expires, require_usable, serial
+from common.access.certificates import Revocations, certificate, client_name, expires, require_usable, serial
 from common.errors import CertificateError, ConfigError, JoinError, StateError
-from fedserver.authority import Authority
 from fedserver.cli import main
-from fedserver.signer import Signer, new_key
+from fedserver.keys.authority import Authority
+from fedserver.keys.signer import Signer, new_key
 from tests.test_cli import invoke
 
 NOW = datetime.now(UTC)
@@ -488,9 +488,10 @@ def test_the_command_line_from_init_to_revoke(tmp_path: Path) -> None:
         *[("server", "server", "valid")] * 2,
     ]
     assert listed[0].keys() == {"name", "kind", "serial", "valid_from", "valid_until", "sans", "state"}
-    shown = certs_command("show").output
+    credentials = certs_command("show").output
     assert all(
-        text in shown for text in ("fedpvr:client:clinic-a", "revoked", listed[1]["serial"][:8], "192.0.2.7")
+        text in credentials
+        for text in ("fedpvr:client:clinic-a", "revoked", listed[1]["serial"][:8], "192.0.2.7")
     )
 
 

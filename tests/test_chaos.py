@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedserver.authority import Authority
+from fedserver.keys.authority import Authority
 from tests.killpoint import POINTS
 from tests.processes import Federation, free_port
 from tests.proxy import Faults, Proxy

@@ -17,8 +17,8 @@ import fedclient.cli
 import fedlab.cli
 import fedserver.cli
 import fedwire.cli
-from common.config import RunConfig
 from common.errors import ConfigError
+from fedserver.config import RunConfig
 from tests.processes import Federation
 
 PROGRAMS = {
@@ -201,9 +201,9 @@ def test_status_shows_a_running_server_to_people_and_scripts(federation: Federat
     assert status["bytes"]["down"].keys() == {"model", "buffer", "control", "other"}
     # Of the client that waits nothing is counted yet; this call itself is the only one of nobody's.
     assert status["traffic"].keys() <= {""}
-    shown = invoke("fedserver", "status", "--server", federation.address)
-    assert shown.exit_code == 0
-    assert "early" in shown.output
+    credentials = invoke("fedserver", "status", "--server", federation.address)
+    assert credentials.exit_code == 0
+    assert "early" in credentials.output
 
 
 def test_status_without_a_server_says_what_to_do() -> None:
@@ -253,9 +253,9 @@ def test_a_model_card_has_d_v_and_the_multiplier(arguments: list[str], d: int, v
 def test_a_partition_is_written_and_shown(tmp_path: Path) -> None:
     out = tmp_path / "p.json"
     arguments = ["partition", "--alpha", "0.1", "--num-clients", "5", "--seed", "1", "--out", str(out)]
-    shown = invoke("fedlab", *arguments)
-    assert shown.exit_code == 0
-    assert shown.output.count("287") == 5
+    credentials = invoke("fedlab", *arguments)
+    assert credentials.exit_code == 0
+    assert credentials.output.count("287") == 5
     first = out.read_text()
     counts = json.loads(invoke("fedlab", *arguments, "--json").output)["counts"]
     assert out.read_text() == first

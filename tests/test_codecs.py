@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import codecs
-from common.codecs import Codec, Codecs, Int8, TopK, chosen
-from common.coding import Coding, Way, downward, upward, without_control
 from common.errors import ConfigError, Fault, WireError
-from common.manifest import manifest, read_manifest, require_same
-from common.tensors import Array, Flat, Layout, Purpose, TensorSpec
+from common.tensors.layout import Array, Flat, Layout, Purpose, TensorSpec
+from common.wire import codecs
+from common.wire.codecs import Codec, Codecs, Int8, TopK, chosen
+from common.wire.encoding import Encoding, TensorEncoding, downward, upward, without_control
+from common.wire.manifest import manifest, read_manifest, require_same
 from fedpvr.v1 import tensor_pb2 as pb
 
 LOSSY = ["fp16", "bf16", "int8", "int8-tensor", "topk:0.3"]
@@ -113,55 +113,71 @@ def test_top_k_indices_from_a_peer_are_checked(indices: list[int]) -> None:
 
 @pytest.mark.parametrize("name", LOSSY)
 def test_the_receiver_sees_to_the_bit_what_the_sender_believes_it_sees(name: str) -> None:
-    coding = upward(LAYOUT, name, "int8")
+    encoding = upward(LAYOUT, name, "int8")
     x, values = random_values(LAYOUT, 1), random_values(LAYOUT, 2)
-    residual = coding.residuals.allocate()
-    raw = coding.send(values, np.random.default_rng(3), x, residual)
-    assert coding.receive(raw, x).tobytes() == values.tobytes()
+    residual = encoding.residuals.allocate()
+    raw = encoding.encode_in_place(values, np.random.default_rng(3), x, residual)
+    assert encoding.decode(raw, x).tobytes() == values.tobytes()
     assert len(raw) < LAYOUT.num_bytes
 
 
 @pytest.mark.parametrize("name", LOSSY)
 def test_what_is_left_out_now_is_sent_later(name: str) -> None:
     """Error feedback: sent plus kept is what was wanted, and over many updates the mean arrives whole."""
-    coding = upward(LAYOUT, name, "fp32")
+    encoding = upward(LAYOUT, name, "fp32")
     x = LAYOUT.allocate()
-    residual = coding.residuals.allocate()
+    residual = encoding.residuals.allocate()
     wanted = random_values(LAYOUT, 5)
     total = np.zeros((70, 50))
     for r in range(40):
-        before = coding.residuals.array(residual, 0).copy()
+        before = encoding.residuals.array(residual, 0).copy()
         values = wanted.copy()
-        coding.send(values, np.random.default_rng(r), x, residual)
+        encoding.encode_in_place(values, np.random.default_rng(r), x, residual)
         sent = LAYOUT.array(values, 0)
         due = LAYOUT.array(wanted, 0) + before
-        np.testing.assert_allclose(sent + coding.residuals.array(residual, 0), due, atol=1e-6)
+        np.testing.assert_allclose(sent + encoding.residuals.array(residual, 0), due, atol=1e-6)
         total += sent
     np.testing.assert_allclose(total / 40, LAYOUT.array(wanted, 0), atol=0.15)
 
 
 def test_buffers_and_what_would_not_get_smaller_travel_as_they_are() -> None:
-    ways = upward(LAYOUT, "int8", "fp16").ways
-    assert [way.codec.name for way in ways] == ["int8", "int8", "fp32", "fp32", "fp32", "fp32", "fp16"]
-    assert [way.difference for way in ways] == [True, True, False, False, False, False, False]
+    tensor_encodings = upward(LAYOUT, "int8", "fp16").tensor_encodings
+    assert [tensor_encoding.codec.name for tensor_encoding in tensor_encodings] == [
+        "int8",
+        "int8",
+        "fp32",
+        "fp32",
+        "fp32",
+        "fp32",
+        "fp16",
+    ]
+    assert [tensor_encoding.difference for tensor_encoding in tensor_encodings] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_without_a_codec_nothing_is_copied() -> None:
-    coding = upward(LAYOUT, "fp32", "fp32")
+    encoding = upward(LAYOUT, "fp32", "fp32")
     values = random_values(LAYOUT, 0)
-    assert coding.plain
-    assert coding.send(values, np.random.default_rng(0), None, None) is values
-    assert coding.receive(values, None) is values
+    assert encoding.plain
+    assert encoding.encode_in_place(values, np.random.default_rng(0), None, None) is values
+    assert encoding.decode(values, None) is values
 
 
 def test_a_coding_survives_its_manifest() -> None:
-    for coding in (
+    for encoding in (
         upward(LAYOUT, "topk:0.1", "int8"),
         without_control(downward(LAYOUT, Codecs(down="bf16"))),
     ):
-        again = read_manifest(manifest(coding))
-        assert again.matches(coding)
-        assert again.wire.num_bytes == coding.wire.num_bytes
+        again = read_manifest(manifest(encoding))
+        assert again.matches(encoding)
+        assert again.encoded.num_bytes == encoding.encoded.num_bytes
 
 
 @pytest.mark.parametrize(
@@ -192,12 +208,12 @@ def test_another_codec_than_agreed_is_named() -> None:
 
 def test_an_update_that_decodes_to_infinity_is_refused() -> None:
     layout = Layout([TensorSpec("w", "float32", (4,))])
-    coding = Coding(layout, [Way(Int8(4), difference=True)])
-    raw = coding.wire.allocate()
+    encoding = Encoding(layout, [TensorEncoding(Int8(4), difference=True)])
+    raw = encoding.encoded.allocate()
     raw[:4].view("<f4")[:] = np.inf
     raw[4:] = 1
     with pytest.raises(WireError) as caught:
-        coding.check(raw, layout.allocate())
+        encoding.require_decodable(raw, layout.allocate())
     assert (caught.value.fault, caught.value.tensor) == (Fault.NOT_FINITE, "w")
 
 

@@ -73,10 +73,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     run("docker", "pause", *clients)
     time.sleep(1.5)
     status = json.loads(run("docker", "exec", server, "fedserver", "status", "--json"))
-    counters = dict(zip(("up", "down"), passed(server), strict=True))
+    counters = dict(zip(("up", "down"), message(server), strict=True))
     of_clients = {
         re.findall(r"joining \S+ as (\S+)", run("docker", "logs", client))[-1]: dict(
-            zip(("down", "up"), passed(client), strict=True)
+            zip(("down", "up"), message(client), strict=True)
         )
         for client in clients
     }
@@ -106,7 +106,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     project.close()
 
 
-def passed(container: str) -> tuple[int, int]:
+def message(container: str) -> tuple[int, int]:
     """Bytes that came and went through the interface of a container, which may be paused."""
     beside = ("docker", "run", "--rm", "--network", f"container:{container}", IMAGE)
     return tuple(  # type: ignore[return-value]

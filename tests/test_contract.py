@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from common import wire
-from common.coding import Coding
-from common.manifest import manifest, read_manifest
-from common.tensors import Flat, Layout, Purpose
+from common.tensors.layout import Flat, Layout, Purpose
+from common.wire import chunks
+from common.wire.encoding import Encoding
+from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 from tests.processes import Federation
@@ -48,9 +48,9 @@ class Peers:
         header = next(frames).header
         layout = read_manifest(header.tensors).layout
         flat = layout.allocate()
-        receiver = wire.Receiver(layout, flat)
+        receiver = chunks.Receiver(layout, flat)
         for frame in frames:
-            chunk = wire.read_chunk(frame.SerializeToString())
+            chunk = chunks.read_chunk(frame.SerializeToString())
             assert chunk is not None
             receiver.add(chunk)
         receiver.finish()
@@ -74,9 +74,9 @@ class Peers:
             examples=len(seat.shard.indices),
             loss=1.0,
             fingerprint=seat.model.fingerprint,
-            tensors=manifest(Coding(layout)),
+            tensors=manifest(Encoding(layout)),
         )
-        frames = [pb.UpdateFrame.FromString(frame.data) for frame in wire.chunk_frames(layout, up)]
+        frames = [pb.UpdateFrame.FromString(frame.data) for frame in chunks.chunk_frames(layout, up)]
         return [pb.UpdateFrame(header=header), *frames]
 
     def push(self, frames: list[pb.UpdateFrame]) -> pb.PushUpdateReply:
@@ -137,7 +137,7 @@ def _replace_chunk(frames: list[pb.UpdateFrame], value: float) -> None:
     chunk = frames[1].chunk
     data = np.frombuffer(chunk.data, np.float64).copy()
     data[3] = value
-    frames[1] = pb.UpdateFrame.FromString(wire.chunk_frame(chunk.tensor, chunk.offset, data.view(np.uint8)))
+    frames[1] = pb.UpdateFrame.FromString(chunks.chunk_frame(chunk.tensor, chunk.offset, data.view(np.uint8)))
 
 
 def _shape(frames: list[pb.UpdateFrame]) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from common import datasets, plugin
+from common import plugin
+from common.data import datasets
+from common.data.batches import Batches
 from common.errors import ConfigError, DataError
-from common.inputs import Inputs
 
 HERE = Path(__file__).parent
 
@@ -29,8 +30,8 @@ def test_digits_are_1797_images_of_ten_classes_in_two_splits() -> None:
 
 
 def test_uint8_images_are_scaled_and_normalised() -> None:
-    inputs = Inputs(datasets.load("digits", "train"))
-    images, labels = inputs.batch(torch.arange(len(inputs)))
+    batches = Batches(datasets.load("digits", "train"))
+    images, labels = batches.batch(torch.arange(len(batches)))
     assert images.dtype == torch.float32
     assert abs(images.mean().item()) < 1e-3
     assert images.std().item() == pytest.approx(1, abs=1e-3)
@@ -41,11 +42,11 @@ def test_batches_have_row_major_strides_whatever_those_of_the_data_set() -> None
     """One channel with the strides of channels_last makes oneDNN write outside of its memory."""
     digits = datasets.load("digits", "train").subset(np.arange(6))
     assert torch.from_numpy(digits.images).stride() == (64, 1, 8, 1), "the strides that broke it"
-    inputs = Inputs(digits)
-    images, _ = inputs.batch(torch.tensor([3, 1]))
+    batches = Batches(digits)
+    images, _ = batches.batch(torch.tensor([3, 1]))
     assert images.stride() == (64, 64, 8, 1)
-    assert torch.equal(inputs.images[:2].expand(2, 1, 8, 8), torch.from_numpy(digits.images[:2]))
-    assert inputs.scaled(torch.zeros(2, 8, 8, 1).permute(0, 3, 1, 2)).stride() == (64, 64, 8, 1)
+    assert torch.equal(batches.images[:2].expand(2, 1, 8, 8), torch.from_numpy(digits.images[:2]))
+    assert batches.scaled(torch.zeros(2, 8, 8, 1).permute(0, 3, 1, 2)).stride() == (64, 64, 8, 1)
 
 
 @pytest.mark.parametrize("model", ["resnet8", "resnet8-bn"])
@@ -72,7 +73,7 @@ def test_floating_point_examples_are_taken_as_they_are(
     monkeypatch.chdir(tmp_path)
     train = datasets.load("plugged_data:data", "train")
     assert (train.model_dtype, train.num_classes, train.image_shape) == ("float64", 3, (6,))
-    assert np.array_equal(Inputs(train).batch(torch.arange(60))[0].numpy(), train.images)
+    assert np.array_equal(Batches(train).batch(torch.arange(60))[0].numpy(), train.images)
 
 
 @pytest.mark.parametrize(

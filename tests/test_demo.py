@@ -15,7 +15,7 @@ from rich.console import Console
 
 from common.errors import RunError
 from fedlab.demo import show
-from fedlab.processes import LocalFederation
+from fedlab.processes.federation import LocalFederation
 from tests.processes import alive
 
 

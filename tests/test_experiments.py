@@ -11,18 +11,19 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from common import presets
 from common.algorithms import ALGORITHMS
-from common.config import RunConfig
+from common.algorithms.schedule import step_size
+from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
-from common.link import bits_per_second
-from common.schedule import step_size
-from fedlab import cli, paper
-from fedlab.cells import Cell, run_cells
-from fedlab.methods import METHODS
-from fedlab.reproduce import EXPERIMENTS, Bench, reproduce
-from fedlab.scales import Column, Scale
-from fedlab.tables import Table
+from fedlab import cli
+from fedlab.experiments import paper
+from fedlab.experiments.cells import Cell, run_cells
+from fedlab.experiments.methods import METHODS
+from fedlab.experiments.reproduce import EXPERIMENTS, Bench, reproduce
+from fedlab.experiments.scales import Column, Scale
+from fedlab.reports.tables import Table
+from fedserver import presets
+from fedserver.config import RunConfig
 
 SHORT = Scale(
     "short",

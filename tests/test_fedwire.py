@@ -21,10 +21,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from common.capture import CaptureWriter, Record, read_records
-from common.dialogue import Entry, Passed
-from common.tensors import Purpose
-from common.wire import chunk_frame, read_chunk
+from common.tensors.layout import Purpose
+from common.wire.capture import CaptureWriter, Record, read_records
+from common.wire.chunks import chunk_frame, read_chunk
+from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
 from fedwire.transfers import transfers
@@ -93,7 +93,7 @@ def test_a_replay_gives_the_next_broadcast_to_the_bit(capture: str) -> None:
 def test_a_replay_notices_one_changed_number(tmp_path: Path) -> None:
     """The same capture, with one weight in one update of round 2 moved by a little."""
 
-    def changed(record: Record) -> list[tuple[str, int, Passed]]:
+    def changed(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
         data = record.data
         chunk = read_chunk(data) if (record.rpc, record.up, record.round) == ("PushUpdate", True, 2) else None
         if chunk is not None and chunk.tensor == 0 and record.client == "b":
@@ -112,23 +112,23 @@ def test_a_replay_notices_one_changed_number(tmp_path: Path) -> None:
     ]
 
 
-def rewritten(path: Path, change: Callable[[Record], list[tuple[str, int, Passed]]]) -> str:
+def rewritten(path: Path, change: Callable[[Record], list[tuple[str, int, ClassifiedMessage]]]) -> str:
     """The recorded run with some of its messages changed."""
     writer = CaptureWriter(path, print)
     for record in read_records(DATA / "run.fedwire", pytest.fail):
-        for rpc, call, passed in change(record):
-            writer.write(rpc, call, passed)
+        for rpc, call, message in change(record):
+            writer.write(rpc, call, message)
     writer.close()
     return str(path)
 
 
-def as_it_was(record: Record, **changes: Any) -> tuple[str, int, Passed]:
+def as_it_was(record: Record, **changes: Any) -> tuple[str, int, ClassifiedMessage]:
     """A message of the recorded run."""
     fields: dict[str, Any] = {"data": record.data, "client": record.client, "round": record.round}
     return (
         record.rpc,
         record.call[1],
-        Passed(record.time_ns, record.up, entry=Entry(""), **(fields | changes)),
+        ClassifiedMessage(record.time_ns, record.up, entry=Content(""), **(fields | changes)),
     )
 
 
@@ -137,14 +137,14 @@ def test_an_update_that_was_pushed_twice_counts_once(tmp_path: Path) -> None:
     duplicate = pb.PushUpdateReply(outcome=pb.PushUpdateReply.DUPLICATE).SerializeToString()
     pushes: list[Record] = []
 
-    def twice(record: Record) -> list[tuple[str, int, Passed]]:
+    def twice(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
         written = [as_it_was(record)]
         if record.rpc == "PushUpdate" and record.client == "a":
             pushes.append(record)
             if not record.up:
                 for again in pushes:
-                    _, call, passed = as_it_was(again, data=again.data if again.up else duplicate)
-                    written.append(("PushUpdate", 1000 + call, passed))
+                    _, call, message = as_it_was(again, data=again.data if again.up else duplicate)
+                    written.append(("PushUpdate", 1000 + call, message))
                 pushes.clear()
         return written
 
@@ -161,15 +161,15 @@ def test_nonsense_from_strangers_disturbs_no_view(tmp_path: Path) -> None:
     frames = [pb.UpdateFrame(header=h).SerializeToString() for h in (header, huge, said)]
     done = False
 
-    def with_strangers(record: Record) -> list[tuple[str, int, Passed]]:
+    def with_strangers(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
         nonlocal done
         written = [as_it_was(record)]
         if record.rpc == "PushUpdate" and not done:
             done = True
             for number, frame in enumerate(frames):
                 for up, data in ((True, frame), (False, b"\xff\xff")):
-                    passed = Passed(record.time_ns, up, data, Entry(""), "", 0)
-                    written.append(("PushUpdate", 2000 + number, passed))
+                    message = ClassifiedMessage(record.time_ns, up, data, Content(""), "", 0)
+                    written.append(("PushUpdate", 2000 + number, message))
         return written
 
     capture = rewritten(tmp_path / "strange", with_strangers)
@@ -178,8 +178,8 @@ def test_nonsense_from_strangers_disturbs_no_view(tmp_path: Path) -> None:
         result = invoke("fedwire", arguments[0], capture, *arguments[1:])
         assert result.exit_code == 0, result.output
     for number in strange:
-        shown = invoke("fedwire", "show", capture, str(number))
-        assert shown.exit_code == 0 or shown.stderr.startswith(
+        credentials = invoke("fedwire", "show", capture, str(number))
+        assert credentials.exit_code == 0 or credentials.stderr.startswith(
             f"Error: message {number} is no PushUpdateReply"
         )
     assert found("stats", capture)["ratios"] == found("stats", OWN)["ratios"]
@@ -205,12 +205,16 @@ def test_a_file_with_two_runs_shows_the_last_or_the_one_asked_for(
 def test_show_tells_what_a_header_announces_and_what_the_numbers_look_like() -> None:
     rows = found("ls", OWN, "--rpc", "PushUpdate", "--client", "a", "--round", "3")["messages"]
     header, chunk = rows[0], rows[1]
-    shown = found("show", OWN, str(header["number"]))
-    assert (shown["fields"]["client"], shown["fields"]["round"], shown["fields"]["steps"]) == ("a", 3, "2")
-    names = [(tensor["name"], tensor["purpose"]) for tensor in shown["tensors"]]
+    credentials = found("show", OWN, str(header["number"]))
+    assert (
+        credentials["fields"]["client"],
+        credentials["fields"]["round"],
+        credentials["fields"]["steps"],
+    ) == ("a", 3, "2")
+    names = [(tensor["name"], tensor["purpose"]) for tensor in credentials["tensors"]]
     assert names[0] == ("0.weight", "model")
     assert names[-1] == ("4.bias", "control")
-    weight = shown["tensors"][0]
+    weight = credentials["tensors"][0]
     assert (weight["shape"], weight["codec"], weight["bytes"], weight["nan"]) == ([7, 6], "fp32", 336, 0)
     assert weight["min"] < 0 < weight["max"] < weight["norm"]
     part = found("show", OWN, str(chunk["number"]))["chunk"]
@@ -222,7 +226,8 @@ def test_export_writes_what_travelled(tmp_path: Path) -> None:
     files = found("export", OWN, "--out", str(tmp_path))["files"]
     assert len(files) == 3 * 2 * 2 * 2
     up, down = (
-        load_file(tmp_path / "round-000003" / way / "a" / "model.safetensors") for way in ("up", "down")
+        load_file(tmp_path / "round-000003" / tensor_encoding / "a" / "model.safetensors")
+        for tensor_encoding in ("up", "down")
     )
     assert up.keys() == down.keys()
     assert not np.array_equal(up["0.weight"], down["0.weight"])
@@ -263,7 +268,7 @@ def test_what_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_transfers_carry_what_the_algorithm_says() -> None:
     for transfer in transfers(Capture(DATA / "run.fedwire", pytest.fail)):
         assert transfer.outcome == ("ACCEPTED" if transfer.up else "")
-        assert len(transfer.coding.layout.indices(Purpose.CONTROL)) == 2
+        assert len(transfer.encoding.layout.indices(Purpose.CONTROL)) == 2
 
 
 CASES = {

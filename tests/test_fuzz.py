@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.documents import has_form
+from common.json_files import has_form
 from common.names import natural
-from common.tensors import Layout, Purpose, TensorSpec
-from common.wire import Receiver, chunk_frames, read_chunk, varint
+from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.chunks import Receiver, chunk_frames, read_chunk, varint
 from tests.fuzz.mutators import damaged, script, scripted
 from tests.fuzz.target import CORPUS, Target, stored
 from tests.fuzz.targets import TARGETS

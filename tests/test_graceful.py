@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from common.capture import read_records
+from common.wire.capture import read_records
 from tests.processes import Federation, free_port
 
 FLAGS = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]

@@ -21,8 +21,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from common.errors import UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
-from fedserver.crowd import Openings
-from fedserver.rate import Rate
+from fedserver.access.admission import FirstMessages
+from fedserver.access.token_bucket import TokenBucket
 from tests.processes import Federation
 from tests.test_transfers import BIG
 from tests.test_transfers import FLAGS as BIG_FLAGS
@@ -108,17 +108,17 @@ async def _at_once() -> AsyncIterator[bytes]:
 
 def test_whoever_takes_longest_to_open_a_call_gives_way() -> None:
     async def run() -> None:
-        openings = Openings(limit=2, seconds=60)
-        slow = [asyncio.create_task(openings.first(_never())) for _ in range(2)]
+        first_messages = FirstMessages(limit=2, seconds=60)
+        slow = [asyncio.create_task(first_messages.first(_never())) for _ in range(2)]
         await asyncio.sleep(0)
-        assert await openings.first(_at_once()) == b"first"
+        assert await first_messages.first(_at_once()) == b"first"
         with pytest.raises(UnavailableError, match="too many calls at once"):
             await slow[0]
         assert not slow[1].done()
         slow[1].cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow[1]
-        assert await openings.first(_at_once()) == b"first"
+        assert await first_messages.first(_at_once()) == b"first"
 
     asyncio.run(run())
 
@@ -126,14 +126,14 @@ def test_whoever_takes_longest_to_open_a_call_gives_way() -> None:
 def test_a_call_whose_message_does_not_come_is_given_up() -> None:
     async def run() -> None:
         with pytest.raises(UnavailableError, match="has not come"):
-            await Openings(seconds=0.01).first(_never())
+            await FirstMessages(seconds=0.01).first(_never())
 
     asyncio.run(run())
 
 
 def test_a_rate_lets_a_crowd_in_and_then_so_many_a_second() -> None:
     now = [0.0]
-    rate = Rate(2.0, 5, lambda: now[0])
+    rate = TokenBucket(2.0, 5, lambda: now[0])
     assert [rate.take() for _ in range(6)] == [True] * 5 + [False]
     now[0] = 1.0
     assert [rate.take() for _ in range(3)] == [True, True, False]

@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import JoinError
 from common.names import natural, require_name
-from fedserver.members import Member, Members, OwnData
+from fedserver.run.members import Member, Members, OwnData
 
 SHARDS = [[0, 1], [2], [3, 4, 5]]
 NAMES = tuple("abcdefghij")

@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from common import models
 from common.algorithms import matching, svr_names
 from common.errors import ConfigError
-from common.params import bind, flatten, tensor_views
-from common.tensors import Layout, Purpose
+from common.models.build import ModelSpec, build_model, check_fit, classifier_names, tensor_specs
+from common.tensors.layout import Layout, Purpose
+from common.tensors.torch_views import bind, flatten, tensor_views
 
 HERE = Path(__file__).parent
 
 
-def spec(name: str, num_classes: int = 10, dtype: str = "float32") -> models.ModelSpec:
+def spec(name: str, num_classes: int = 10, dtype: str = "float32") -> ModelSpec:
     """A model for the images it is meant for."""
     shape = (1, 8, 8) if name == "cnn" else (3, 32, 32)
-    return models.ModelSpec(name=name, num_classes=num_classes, image_shape=shape, dtype=dtype)
+    return ModelSpec(name=name, num_classes=num_classes, image_shape=shape, dtype=dtype)
 
 
 @pytest.mark.parametrize(
@@ -37,38 +37,36 @@ def spec(name: str, num_classes: int = 10, dtype: str = "float32") -> models.Mod
     ],
 )
 def test_parameter_counts_are_the_papers(name: str, num_classes: int, d: int, v: int) -> None:
-    model = models.build(spec(name, num_classes), seed=0)
+    model = build_model(spec(name, num_classes), seed=0)
     counts = {n: p.numel() for n, p in model.named_parameters()}
     assert sum(counts.values()) == d
-    assert sum(counts[n] for n in models.classifier_names(model)) == v
+    assert sum(counts[n] for n in classifier_names(model)) == v
 
 
 def test_tensor_order_and_names_are_those_of_the_released_code() -> None:
-    vgg = [n for n, _ in models.build(spec("vgg11"), 0).named_parameters()]
+    vgg = [n for n, _ in build_model(spec("vgg11"), 0).named_parameters()]
     convolutions = [
         f"features.{k}.{kind}" for k in (0, 3, 6, 8, 11, 13, 16, 18) for kind in ("weight", "bias")
     ]
     linear = [f"intermediate_classifier.{k}.{kind}" for k in (1, 4) for kind in ("weight", "bias")]
     assert vgg == [*convolutions, *linear, "classifier.weight", "classifier.bias"]
-    resnet = [n for n, _ in models.build(spec("resnet8"), 0).named_parameters()]
+    resnet = [n for n, _ in build_model(spec("resnet8"), 0).named_parameters()]
     assert len(resnet) == 29
     assert resnet[16] == "layer2.0.downsample.1.weight"
     assert resnet[27:] == ["classifier.weight", "classifier.bias"]
 
 
 def test_batchnorm_buffers_are_buffers() -> None:
-    specs = models.tensor_specs(models.build(spec("resnet8-bn"), 0))
+    specs = tensor_specs(build_model(spec("resnet8-bn"), 0))
     buffers = [s for s in specs if s.purpose is Purpose.BUFFER]
     assert len(buffers) == 27
     assert sum(s.num_elements for s in buffers) == 681
-    assert not [
-        s for s in models.tensor_specs(models.build(spec("resnet8"), 0)) if s.purpose is Purpose.BUFFER
-    ]
+    assert not [s for s in tensor_specs(build_model(spec("resnet8"), 0)) if s.purpose is Purpose.BUFFER]
 
 
 @pytest.mark.parametrize("name", ["vgg11", "resnet8"])
 def test_convolutions_start_as_the_paper_says(name: str) -> None:
-    for module in models.build(spec(name), 0).modules():
+    for module in build_model(spec(name), 0).modules():
         if isinstance(module, nn.Conv2d) and module.weight.numel() > 5000:
             wanted = math.sqrt(2 / (module.kernel_size[0] ** 2 * module.out_channels))
             assert module.weight.std().item() == pytest.approx(wanted, rel=0.05)
@@ -76,11 +74,11 @@ def test_convolutions_start_as_the_paper_says(name: str) -> None:
 
 def test_the_seed_fixes_every_parameter_and_leaves_the_callers_randomness_alone() -> None:
     torch.manual_seed(5)
-    first = models.build(spec("cnn"), seed=1).state_dict()
+    first = build_model(spec("cnn"), seed=1).state_dict()
     drawn = torch.rand(1)
     torch.manual_seed(5)
     assert torch.equal(drawn, torch.rand(1))
-    again, other = (models.build(spec("cnn"), seed=s).state_dict() for s in (1, 2))
+    again, other = (build_model(spec("cnn"), seed=s).state_dict() for s in (1, 2))
     assert all(torch.equal(first[n], again[n]) for n in first)
     assert not all(torch.equal(first[n], other[n]) for n in first)
 
@@ -89,22 +87,22 @@ def test_the_seed_fixes_every_parameter_and_leaves_the_callers_randomness_alone(
 def test_models_map_images_to_scores(dtype: str) -> None:
     for name in ("cnn", "resnet8", "resnet8-bn"):
         s = spec(name, 7, dtype)
-        model = models.build(s, 0)
+        model = build_model(s, 0)
         images = torch.zeros(2, *s.image_shape, dtype=getattr(torch, dtype))
-        models.check_fit(model, images, s)
+        check_fit(model, images, s)
         assert model(images).dtype == images.dtype
 
 
 def test_a_model_that_does_not_fit_the_images_is_named() -> None:
     with pytest.raises(ConfigError, match="model vgg11 does not take examples of shape 1x8x8"):
-        models.check_fit(models.build(spec("vgg11"), 0), torch.zeros(2, 1, 8, 8), spec("vgg11"))
+        check_fit(build_model(spec("vgg11"), 0), torch.zeros(2, 1, 8, 8), spec("vgg11"))
     with pytest.raises(ConfigError, match=r"must return scores of shape \(2, 10\), got \(2, 3\)"):
-        models.check_fit(nn.Linear(4, 3), torch.zeros(2, 4), spec("cnn"))
+        check_fit(nn.Linear(4, 3), torch.zeros(2, 4), spec("cnn"))
 
 
 def test_unknown_models_are_refused_with_the_choices() -> None:
     with pytest.raises(ConfigError, match=r"unknown model 'lenet'; choose cnn, mlp, vgg11, resnet8"):
-        models.build(spec("lenet"), 0)
+        build_model(spec("lenet"), 0)
 
 
 def test_a_plugged_in_model_has_its_last_layer_as_classifier(
@@ -112,8 +110,8 @@ def test_a_plugged_in_model_has_its_last_layer_as_classifier(
 ) -> None:
     shutil.copy(HERE / "problem.py", tmp_path / "plugged_model.py")
     monkeypatch.chdir(tmp_path)
-    model = models.build(spec("plugged_model:network", 3, "float64"), 0)
-    assert models.classifier_names(model) == ["4.weight", "4.bias"]
+    model = build_model(spec("plugged_model:network", 3, "float64"), 0)
+    assert classifier_names(model) == ["4.weight", "4.bias"]
     assert {p.dtype for p in model.parameters()} == {torch.float64}
 
 
@@ -133,24 +131,24 @@ def test_bad_model_factories_are_named(
     (tmp_path / f"{module}.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        models.build(spec(f"{module}:f"), 0)
+        build_model(spec(f"{module}:f"), 0)
 
 
 def test_shared_and_integer_parameters_are_refused() -> None:
     shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     shared[1].weight = shared[0].weight
     with pytest.raises(ConfigError, match=r"0\.weight and 1\.weight are one tensor"):
-        models.tensor_specs(shared)
+        tensor_specs(shared)
     with pytest.raises(ConfigError, match="no parameters"):
-        models.tensor_specs(nn.ReLU())
+        tensor_specs(nn.ReLU())
     complex_model = nn.Linear(2, 2, dtype=torch.complex64)
     with pytest.raises(ConfigError, match="weight is complex64"):
-        models.tensor_specs(complex_model)
+        tensor_specs(complex_model)
 
 
 def test_a_bound_model_shares_memory_with_its_buffer() -> None:
-    model = models.build(spec("resnet8-bn"), 0)
-    layout = Layout(models.tensor_specs(model))
+    model = build_model(spec("resnet8-bn"), 0)
+    layout = Layout(tensor_specs(model))
     flat = flatten(model, layout)
     bind(model, tensor_views(layout, flat))
     with torch.no_grad():

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.coding import Coding
 from common.errors import StateError
-from common.tensors import Layout, Purpose, TensorSpec
-from fedclient.parcel import Parcel, Sender
-from fedclient.state import StateDir
+from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.encoding import Encoding
+from fedclient.store.state import StateDir
+from fedclient.store.stored_update import Sender, StoredUpdate
 from tests.processes import Federation, free_port
 
 SENDER = Sender("a1b2", "clinic", "f" * 64, 12)
@@ -24,22 +24,22 @@ LAYOUT = Layout([TensorSpec("w", "float32", (3, 2)), TensorSpec("w", "float32", 
 FLAGS = ["--num-clients", "1", "--rounds", "2", "--seed", "5", "--algorithm", "scaffold"]
 
 
-def parcel() -> Parcel:
+def stored_update() -> StoredUpdate:
     """An update of two small tensors."""
     up = np.arange(LAYOUT.num_bytes, dtype=np.uint8)
-    return Parcel(7, Coding(LAYOUT), up, steps=3, loss=0.5, validation_accuracy=None, seconds=1.5)
+    return StoredUpdate(7, Encoding(LAYOUT), up, steps=3, loss=0.5, validation_accuracy=None, seconds=1.5)
 
 
 def stored() -> bytes:
     """The same as a file."""
-    return b"".join(parcel().stored(SENDER))
+    return b"".join(stored_update().stored(SENDER))
 
 
 def test_what_was_stored_comes_back() -> None:
-    again = Parcel.restored(stored(), SENDER)
-    assert again.header(SENDER) == parcel().header(SENDER)
-    assert again.up.tobytes() == parcel().up.tobytes()
-    assert again.coding.matches(parcel().coding)
+    again = StoredUpdate.restored(stored(), SENDER)
+    assert again.header(SENDER) == stored_update().header(SENDER)
+    assert again.up.tobytes() == stored_update().up.tobytes()
+    assert again.encoding.matches(stored_update().encoding)
 
 
 @given(st.integers(0, len(stored()) - 1), st.integers(1, 255))
@@ -47,13 +47,13 @@ def test_a_changed_byte_is_noticed(at: int, change: int) -> None:
     data = bytearray(stored())
     data[at] ^= change
     with pytest.raises(StateError):
-        Parcel.restored(bytes(data), SENDER)
+        StoredUpdate.restored(bytes(data), SENDER)
 
 
 @given(st.integers(0, len(stored()) - 1))
 def test_a_file_that_was_cut_off_is_noticed(length: int) -> None:
     with pytest.raises(StateError):
-        Parcel.restored(stored()[:length], SENDER)
+        StoredUpdate.restored(stored()[:length], SENDER)
 
 
 def test_an_update_of_somebody_else_is_refused() -> None:
@@ -63,7 +63,7 @@ def test_an_update_of_somebody_else_is_refused() -> None:
         replace(SENDER, fingerprint="0"),
     ):
         with pytest.raises(StateError, match="belongs to"):
-            Parcel.restored(stored(), other)
+            StoredUpdate.restored(stored(), other)
 
 
 def test_state_of_another_client_or_model_is_refused(tmp_path: Path) -> None:

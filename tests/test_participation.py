@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from common.config import RunConfig
 from common.errors import ConfigError
 from fedlab.simulate import simulate
-from fedserver.inquiry import ask
+from fedserver.config import RunConfig
+from fedserver.console.status_client import ask
 from fedwire.source import Capture
 from tests.processes import Federation
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
-from common.partition import class_counts, dirichlet_partition, read_partition, write_partition
+from fedserver.worker.partition import class_counts, dirichlet_partition, read_partition, write_partition
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedserver.leases import Leases
-from fedserver.patience import Patience
+from fedserver.run.deadlines import WaitingRule
+from fedserver.run.leases import Leases
 
 LEFT = st.dictionaries(st.integers(0, 9), st.floats(-5, 60), max_size=10)
 
@@ -59,9 +59,9 @@ def test_without_a_lease_nobody_is_ever_gone() -> None:
 def test_nobody_is_excused_without_a_quorum_and_nobody_who_is_expected(
     deadline: float | None, elapsed: float, updates: int, waiting: dict[int, float]
 ) -> None:
-    patience = Patience(deadline, 0.5)
+    waiting_rule = WaitingRule(deadline, 0.5)
     drawn = updates + len(waiting)
-    verdict = patience.judge(elapsed, drawn, updates, waiting)
+    verdict = waiting_rule.judge(elapsed, drawn, updates, waiting)
     over = deadline is not None and elapsed >= deadline
     for i in verdict.excused:
         assert updates >= drawn / 2
@@ -77,7 +77,7 @@ def test_nobody_is_excused_without_a_quorum_and_nobody_who_is_expected(
 def test_it_looks_again_no_later_than_something_can_change(
     deadline: float | None, elapsed: float, waiting: dict[int, float]
 ) -> None:
-    verdict = Patience(deadline, 1.0).judge(elapsed, len(waiting), 0, waiting)
+    verdict = WaitingRule(deadline, 1.0).judge(elapsed, len(waiting), 0, waiting)
     assert verdict.again_s > 0
     if deadline is not None and elapsed < deadline:
         assert verdict.again_s <= deadline - elapsed

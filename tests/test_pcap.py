@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from common.errors import DataError
-from fedwire import http2, packets, pcapfile, tcp
-from fedwire.packets import grpc_messages
+from fedwire.pcap import http2, packets, pcapfile, tcp
+from fedwire.pcap.packets import grpc_messages
 from tests.captures import (
     LINKS,
     SERVER_PORT,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from common import datasets, imagefolder, published
+from common.data import datasets, imagefolder, published
 from common.errors import DataError
 from fedclient.own_data import OwnDataset
 from tests.processes import Federation

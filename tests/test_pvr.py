@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from common.algorithms import ALGORITHMS
-from fedclient.pvr import direction, momentum_step, step
+from fedclient.training.pvr import direction, momentum_step, step
 
 
 def random_tensors(count: int) -> list[torch.Tensor]:

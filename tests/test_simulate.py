@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from common.config import RunConfig
 from common.errors import ConfigError, RunError
 from fedlab.simulate import simulate
+from fedserver.config import RunConfig
 from tests.processes import Federation
 
 SETTINGS: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import StateError
-from fedclient.slot import first_free
+from fedclient.store.state_slot import first_free
 from tests.processes import Federation
 from tests.test_cli import invoke
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tensors import (
+from common.tensors.layout import (
     ALIGNMENT,
     DTYPES,
     Layout,
@@ -26,7 +26,7 @@ FLOATS = [name for name, dtype in DTYPES.items() if dtype.trains]
 
 def test_the_dtype_table_agrees_with_the_contract_and_with_torch() -> None:
     for name, dtype in DTYPES.items():
-        assert pb.DType.Value(f"DTYPE_{name.upper()}") == dtype.wire
+        assert pb.DType.Value(f"DTYPE_{name.upper()}") == dtype.number
         assert getattr(torch, name).itemsize == dtype.storage.itemsize
     assert len(pb.DType.items()) == len(DTYPES) + 1
 

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from common import datasets, models
 from common.algorithms import ALGORITHMS
-from common.coding import Coding
-from common.inputs import Inputs
-from common.params import flatten
-from common.tensors import Flat, Layout, Purpose, TensorSpec
-from fedclient.train import DivergedError, Task, Trainer, Update
+from common.data import datasets
+from common.data.batches import Batches
+from common.models.build import ModelSpec, build_model, classifier_names, tensor_specs
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
+from common.tensors.torch_views import flatten
+from common.wire.encoding import Encoding
+from fedclient.training.train import DivergedError, Task, Trainer, Update
 from tests.test_cli import invoke
 
 
@@ -28,23 +29,23 @@ def task(layout: Layout, down: Flat, **changes: object) -> Task:
         momentum=0.0,
         augment=False,
     )
-    settings |= {"algorithm": ALGORITHMS["fedpvr"], "pull": 0.0, "validation": 0.0}
-    return Task(layout=layout, down=down, up=Coding(layout), **(settings | changes))  # type: ignore[arg-type]
+    settings |= {"algorithm": ALGORITHMS["fedpvr"], "prox_weight": 0.0, "validation": 0.0}
+    return Task(layout=layout, down=down, up=Encoding(layout), **(settings | changes))  # type: ignore[arg-type]
 
 
 def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> tuple[Trainer, Layout, Flat]:
     """A client with n digits, S_svr its classifier, and a first broadcast."""
-    spec = models.ModelSpec(name=model, num_classes=10, image_shape=(1, 8, 8))
-    network = models.build(spec, 0)
-    specs = models.tensor_specs(network)
-    names = models.classifier_names(network)
+    spec = ModelSpec(name=model, num_classes=10, image_shape=(1, 8, 8))
+    network = build_model(spec, 0)
+    specs = tensor_specs(network)
+    names = classifier_names(network)
     control = [TensorSpec(s.name, s.dtype, s.shape, Purpose.CONTROL) for s in specs if s.name in names]
     layout = Layout([*specs, *control])
     down = layout.allocate()
     x0 = flatten(network, Layout(specs))
     down[: len(x0)] = x0
-    inputs = Inputs(datasets.load("digits", "train").subset(np.arange(n)))
-    return Trainer(network, inputs, seed, index), layout, down
+    batches = Batches(datasets.load("digits", "train").subset(np.arange(n)))
+    return Trainer(network, batches, seed, index), layout, down
 
 
 def zero(layout: Layout) -> Flat:
@@ -159,9 +160,9 @@ def test_training_matches_a_plain_torch_loop() -> None:
         task(bare, down[: bare.num_bytes], batch_size=None, local_epochs=None, local_steps=3, momentum=0.9),
         Layout([]).allocate(),
     )
-    model = models.build(models.ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8)), 0)
+    model = build_model(ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8)), 0)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    images, labels = Inputs(datasets.load("digits", "train").subset(np.arange(50))).batch(torch.arange(50))
+    images, labels = Batches(datasets.load("digits", "train").subset(np.arange(50))).batch(torch.arange(50))
     for _ in range(3):
         optimiser.zero_grad()
         torch.autograd.backward(nn.functional.cross_entropy(model(images), labels))
@@ -177,7 +178,8 @@ def test_training_on_copies_as_on_a_gpu_gives_the_same(monkeypatch: pytest.Monke
     client, layout, down = trainer(model="resnet8-bn")
     in_place = client.train(task(layout, down, validation=0.2), zero(layout))
     monkeypatch.setattr(
-        "fedclient.train._on", lambda _, tensors: {name: tensor.clone() for name, tensor in tensors.items()}
+        "fedclient.training.train._on",
+        lambda _, tensors: {name: tensor.clone() for name, tensor in tensors.items()},
     )
     copied = client.train(task(layout, down, validation=0.2), zero(layout))
     assert bytes(copied.up) == bytes(in_place.up)

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from common import trust
-from common.aggregate import Aggregate
-from common.config import RunConfig
 from common.errors import ConfigError, RunError
-from common.tensors import Flat, Layout, Purpose, TensorSpec
-from common.trust import Trust, move_norms, trimmed_mean
-from fedclient.train import Trainer, Update
+from common.server_step import robust
+from common.server_step.aggregate import Aggregate
+from common.server_step.robust import Robustness, move_norms, trimmed_mean
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
+from fedclient.training.train import Trainer, Update
 from fedlab.simulate import simulate
+from fedserver.config import RunConfig
 
 LAYOUT = Layout(
     [
@@ -50,7 +50,7 @@ def numbers(buffer: Flat) -> Any:
 
 def step(rule: str, updates: Any, x: Any) -> Any:
     """The next x, buffers and c from updates of all clients, whose c_i were zero."""
-    aggregate = Trust(rule).aggregate(LAYOUT, flat(x))
+    aggregate = Robustness(rule).aggregate(LAYOUT, flat(x))
     for update in updates:
         aggregate.add(flat(update), None, 1.0)
     return numbers(aggregate.result(flat(x), 1.0, len(updates)))
@@ -91,7 +91,7 @@ def test_a_trimmed_mean_cuts_one_at_least(honest: Any, wild: float) -> None:
 def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = np.random.default_rng(0).normal(size=(5, 12))
     whole = step("median", updates, np.zeros(12))
-    monkeypatch.setattr(trust, "STACK_ELEMENTS", 10)
+    monkeypatch.setattr(robust, "STACK_ELEMENTS", 10)
     np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
 
 
@@ -105,13 +105,13 @@ def test_norms_are_those_of_the_moves_of_parameters_buffers_and_variates() -> No
 
 def test_updates_far_above_the_median_are_left_out() -> None:
     norms = {k: {Purpose.MODEL: norm} for k, norm in enumerate([1.0, 1.2, 0.8, 30.0])}
-    assert Trust(norm_bound=5.0).outliers(norms) == {3: pytest.approx(30 / 1.1)}
-    assert Trust().outliers(norms) == {}
+    assert Robustness(norm_bound=5.0).outliers(norms) == {3: pytest.approx(30 / 1.1)}
+    assert Robustness().outliers(norms) == {}
     still = {k: {Purpose.MODEL: norm} for k, norm in enumerate([0.0, 0.0, 1.0])}
-    assert Trust(norm_bound=5.0).outliers(still) == {2: math.inf}
-    assert Trust(norm_bound=2.0).outliers({}) == {}
+    assert Robustness(norm_bound=5.0).outliers(still) == {2: math.inf}
+    assert Robustness(norm_bound=2.0).outliers({}) == {}
     sly = {k: {Purpose.MODEL: 1.0, Purpose.CONTROL: c} for k, c in enumerate([1.0, 1.0, 1e30])}
-    assert list(Trust(norm_bound=5.0).outliers(sly)) == [2], "an ordinary y_i hides no wild c_i"
+    assert list(Robustness(norm_bound=5.0).outliers(sly)) == [2], "an ordinary y_i hides no wild c_i"
 
 
 @pytest.mark.parametrize(
@@ -173,4 +173,4 @@ def test_without_any_rule_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_mean_is_what_it_was() -> None:
-    assert type(Trust().aggregate(LAYOUT, flat(np.zeros(12)))) is Aggregate
+    assert type(Robustness().aggregate(LAYOUT, flat(np.zeros(12)))) is Aggregate

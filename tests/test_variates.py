@@ -10,11 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.algorithms import ALGORITHMS
-from common.config import RunConfig
 from common.errors import ConfigError
-from common.intake import Intake, computable
-from common.tensors import Layout, Purpose, TensorSpec
+from common.server_step.updates import UpdateReader, computable
+from common.tensors.layout import Layout, Purpose, TensorSpec
 from fedlab.simulate import simulate
+from fedserver.config import RunConfig
 from tests.processes import Federation
 
 DIGITS: dict[str, Any] = {"num_clients": 3, "rounds": 10, "alpha": 0.3, "seed": 3, "momentum": 0.5}
@@ -91,11 +91,11 @@ def test_half_precision_is_not_computed_with() -> None:
 def test_an_update_whose_derived_variate_overflows_is_noticed_before_it_counts() -> None:
     specs = [TensorSpec("w", "float32", (2,)), TensorSpec("w", "float32", (2,), Purpose.CONTROL)]
     layout = Layout(specs)
-    intake = Intake(layout, ALGORITHMS["fedpvr"], "fp32", "fp32", derived=True)
-    raw = intake.coding.layout.allocate()
-    assert intake.variate_is_finite(raw, layout.allocate(), None, 0.1)
+    update_reader = UpdateReader(layout, ALGORITHMS["fedpvr"], "fp32", "fp32", derived=True)
+    raw = update_reader.encoding.layout.allocate()
+    assert update_reader.variate_is_finite(raw, layout.allocate(), None, 0.1)
     layout.array(raw, 0)[:] = 3e38
-    assert not intake.variate_is_finite(raw, layout.allocate(), None, 0.1)
+    assert not update_reader.variate_is_finite(raw, layout.allocate(), None, 0.1)
 
 
 @pytest.mark.parametrize("flags", ["--variates derived --codec int8", "--codec fp16,control=int8,down=bf16"])

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import manifest, wire
-from common.coding import Coding
 from common.errors import Fault, WireError
-from common.params import tensor_view
-from common.tensors import DTYPES, Flat, Layout, Purpose, TensorSpec
+from common.tensors.layout import DTYPES, Flat, Layout, Purpose, TensorSpec
+from common.tensors.torch_views import tensor_view
+from common.wire import chunks, manifest
+from common.wire.encoding import Encoding
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2 as tensor_pb
 
@@ -28,17 +28,17 @@ def filled(layout: Layout, seed: int = 0) -> Flat:
     return flat
 
 
-def chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
+def sent_chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
     """What a receiver sees."""
-    return [pb.UpdateFrame.FromString(frame.data).chunk for frame in wire.chunk_frames(layout, flat)]
+    return [pb.UpdateFrame.FromString(frame.data).chunk for frame in chunks.chunk_frames(layout, flat)]
 
 
 def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
     """Runs a receiver to its end."""
     flat = layout.allocate()
-    receiver = wire.Receiver(layout, flat)
+    receiver = chunks.Receiver(layout, flat)
     for sent in arriving:
-        chunk = wire.read_chunk(pb.UpdateFrame(chunk=sent).SerializeToString())
+        chunk = chunks.read_chunk(pb.UpdateFrame(chunk=sent).SerializeToString())
         assert chunk is not None
         receiver.add(chunk)
     receiver.finish()
@@ -49,9 +49,9 @@ def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
 def test_every_dtype_and_shape_survives_the_wire(dtype: str) -> None:
     sent = Layout([TensorSpec(f"t{k}", dtype, shape) for k, shape in enumerate(SHAPES)])
     flat = filled(sent)
-    layout = manifest.read_manifest(manifest.manifest(Coding(sent))).layout
+    layout = manifest.read_manifest(manifest.manifest(Encoding(sent))).layout
     assert layout.specs == sent.specs
-    received = receive(layout, chunks(sent, flat))
+    received = receive(layout, sent_chunks(sent, flat))
     for index in range(len(SHAPES)):
         original, copy = (tensor_view(sent, buffer, index) for buffer in (flat, received))
         assert copy.dtype == getattr(torch, dtype)
@@ -62,13 +62,13 @@ def test_every_dtype_and_shape_survives_the_wire(dtype: str) -> None:
         )
 
 
-@given(st.lists(st.integers(0, 3 * wire.CHUNK_BYTES // 8), min_size=1, max_size=4))
+@given(st.lists(st.integers(0, 3 * chunks.CHUNK_BYTES // 8), min_size=1, max_size=4))
 @settings(max_examples=15, deadline=None)
 def test_any_sizes_are_cut_into_chunks_and_put_together(sizes: list[int]) -> None:
     layout = Layout([TensorSpec(f"t{k}", "float64", (n,)) for k, n in enumerate(sizes)])
     flat = filled(layout)
-    arriving = chunks(layout, flat)
-    assert all(0 < len(chunk.data) <= wire.CHUNK_BYTES for chunk in arriving)
+    arriving = sent_chunks(layout, flat)
+    assert all(0 < len(chunk.data) <= chunks.CHUNK_BYTES for chunk in arriving)
     assert receive(layout, arriving).tobytes() == flat.tobytes()
 
 
@@ -77,7 +77,7 @@ def test_a_frame_is_what_protobuf_itself_would_write(
     frame: type[pb.UpdateFrame] | type[pb.RoundFrame],
 ) -> None:
     data = np.arange(200, dtype=np.uint8)
-    encoded = wire.chunk_frame(3, 70_000, data)
+    encoded = chunks.chunk_frame(3, 70_000, data)
     parsed = frame.FromString(encoded)
     assert parsed.SerializeToString() == encoded
     assert (parsed.chunk.tensor, parsed.chunk.offset, parsed.chunk.data) == (3, 70_000, data.tobytes())
@@ -85,7 +85,7 @@ def test_a_frame_is_what_protobuf_itself_would_write(
 
 def test_frames_stay_below_the_default_message_limit() -> None:
     layout = Layout([TensorSpec("w", "float32", (1_000_000,))])
-    assert all(len(frame.data) < 4 << 20 for frame in wire.chunk_frames(layout, layout.allocate()))
+    assert all(len(frame.data) < 4 << 20 for frame in chunks.chunk_frames(layout, layout.allocate()))
 
 
 LAYOUT = Layout([TensorSpec("a", "float32", (4,)), TensorSpec("b", "float32", (2, 2))])
@@ -93,7 +93,7 @@ LAYOUT = Layout([TensorSpec("a", "float32", (4,)), TensorSpec("b", "float32", (2
 
 def spoiled(change: str) -> list[tensor_pb.TensorChunk]:
     """The two chunks of LAYOUT with one thing wrong."""
-    first, second = chunks(LAYOUT, filled(LAYOUT))
+    first, second = sent_chunks(LAYOUT, filled(LAYOUT))
     match change:
         case "checksum":
             second.crc32c ^= 1
@@ -115,7 +115,7 @@ def spoiled(change: str) -> list[tensor_pb.TensorChunk]:
         case "empty":
             second.data = b""
         case "large":
-            second.data = bytes(wire.CHUNK_BYTES + 1)
+            second.data = bytes(chunks.CHUNK_BYTES + 1)
         case "short":
             return [first]
     return [first, second]
@@ -169,10 +169,10 @@ def test_a_manifest_is_checked_before_anything_is_allocated(change: dict[str, ob
 
 def test_a_tensor_cannot_be_announced_twice_but_may_have_two_purposes() -> None:
     model, control = TensorSpec("a", "float32", (4,)), TensorSpec("a", "float32", (4,), Purpose.CONTROL)
-    announced = manifest.manifest(Coding(Layout([model, control])))
+    announced = manifest.manifest(Encoding(Layout([model, control])))
     assert manifest.read_manifest(announced).layout.specs == (model, control)
     with pytest.raises(WireError, match="announced twice"):
-        manifest.read_manifest(manifest.manifest(Coding(Layout([model, model]))))
+        manifest.read_manifest(manifest.manifest(Encoding(Layout([model, model]))))
 
 
 def test_too_many_tensors_are_refused() -> None:
@@ -193,5 +193,5 @@ def test_too_many_tensors_are_refused() -> None:
 )
 def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fault) -> None:
     with pytest.raises(WireError) as caught:
-        manifest.require_same(Coding(Layout(came)), Coding(LAYOUT))
+        manifest.require_same(Encoding(Layout(came)), Encoding(LAYOUT))
     assert caught.value.fault is fault

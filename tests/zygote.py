@@ -99,10 +99,10 @@ def _serve(fd: int) -> None:
     """The other side: forks on request until nobody asks any more."""
     import torch
 
-    import common.models
-    import fedclient.train
+    import common.models.build
+    import fedclient.training.train
 
-    assert "grpc" not in sys.modules, (common.models, fedclient.train)
+    assert "grpc" not in sys.modules, (common.models.build, fedclient.training.train)
     torch.set_num_threads(1)
     connection = socket.socket(fileno=fd)
     # Children that end interrupt the wait for the next request.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from common.tensors import Layout, Purpose, TensorSpec
+from common.tensors.layout import Layout, Purpose, TensorSpec
 
 
 class Algorithm:
-    """Local steps y <- y - eta_l * (g + correction + pull * (y - x)), a variate per client, a server step.
+    """Local steps y <- y - eta_l * (g + correction + prox_weight * (y - x)), a variate per client, a server
+    step.
 
     This class is FedAvg: no correction, no pull, x becomes the mean of the y_i. An algorithm overrides what
     it does otherwise. The mathematics is written with operators alone, one tensor at a time, so that the same
@@ -35,7 +36,7 @@ class Algorithm:
         """What every local step of a round adds to the gradient."""
         return c - variate
 
-    def next_variate(self, variate: Any, c: Any, x: Any, y: Any, step_sum: float, pull: float) -> Any:
+    def next_variate(self, variate: Any, c: Any, x: Any, y: Any, step_sum: float, prox_weight: float) -> Any:
         """The client's variate after a round whose step sizes add up to `step_sum`.
 
         On S_svr, with neither momentum nor weight decay, this is the mean raw gradient of the round.
@@ -49,11 +50,11 @@ class Algorithm:
         """
         return (x_before - x) / step_sum
 
-    def next_h(self, h: Any, mean_move: Any, pull: float) -> Any:
+    def next_h(self, h: Any, mean_move: Any, prox_weight: float) -> Any:
         """The server's state after a round; `mean_move` is 1/N times the sum of y_i - x over the answers."""
         return h
 
-    def shift(self, h: Any, pull: float) -> Any:
+    def shift(self, h: Any, prox_weight: float) -> Any:
         """What the server adds to x beside eta_g times the mean move."""
         return 0.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.algorithms.base import Algorithm, variates_for
-from common.tensors import Layout, Purpose
+from common.tensors.layout import Layout, Purpose
 
 
 class FedDyn(Algorithm):
@@ -26,14 +26,14 @@ class FedDyn(Algorithm):
         """The linear part of the regulariser."""
         return -variate
 
-    def next_variate(self, variate: Any, c: Any, x: Any, y: Any, step_sum: float, pull: float) -> Any:
+    def next_variate(self, variate: Any, c: Any, x: Any, y: Any, step_sum: float, prox_weight: float) -> Any:
         """l_i after a round."""
-        return variate - pull * (y - x)
+        return variate - prox_weight * (y - x)
 
-    def next_h(self, h: Any, mean_move: Any, pull: float) -> Any:
+    def next_h(self, h: Any, mean_move: Any, prox_weight: float) -> Any:
         """h after a round."""
-        return h - pull * mean_move
+        return h - prox_weight * mean_move
 
-    def shift(self, h: Any, pull: float) -> Any:
+    def shift(self, h: Any, prox_weight: float) -> Any:
         """What moves x beyond the mean of the client models."""
-        return -h / pull
+        return -h / prox_weight

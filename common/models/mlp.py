@@ -15,12 +15,12 @@ class MLP(nn.Module):
 
     classifier_modules = ("classifier",)
 
-    def __init__(self, num_classes: int, inputs: int, width: float = 1.0) -> None:
+    def __init__(self, num_classes: int, batches: int, width: float = 1.0) -> None:
         super().__init__()
         hidden = scaled(HIDDEN, width)
         layers: list[nn.Module] = [nn.Flatten()]
         for depth in range(DEPTH):
-            layers += [nn.Linear(hidden if depth else inputs, hidden), nn.ReLU()]
+            layers += [nn.Linear(hidden if depth else batches, hidden), nn.ReLU()]
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Linear(hidden, num_classes)
 

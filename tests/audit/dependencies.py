@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from common.documents import has_form
 from common.errors import UnavailableError
+from common.json_files import has_form
 
 TIMEOUT_S = 10
 _REPORT = {"dependencies": [{"name": str, "version": (str, ...), "vulns": ([{"id": str}], ...)}]}

@@ -8,16 +8,16 @@ from contextlib import suppress
 
 from hpack import Encoder
 
-from common.capture import CaptureWriter
-from common.dialogue import SERVICE, Entry, Passed
 from common.errors import FedError
+from common.wire.capture import CaptureWriter
+from common.wire.messages import SERVICE, ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import CODEC_DERIVED
 from fedwire.diff import differences
 from fedwire.export import export
-from fedwire.http2 import PREFACE, Http2, UndecodableError
-from fedwire.inspect import inspect
-from fedwire.packets import grpc_messages
+from fedwire.message import inspect
+from fedwire.pcap.http2 import PREFACE, Http2, UndecodableError
+from fedwire.pcap.packets import grpc_messages
 from fedwire.replay import Replay
 from fedwire.source import Capture, convert
 from fedwire.stats import statistics
@@ -64,7 +64,7 @@ def _captured(messages: list[tuple[str, int, bool, bytes]]) -> bytes:
     path.unlink(missing_ok=True)
     writer = CaptureWriter(path, _unheard)
     for rpc, call, up, data in messages:
-        writer.write(rpc, call, Passed(10**18, up, data, Entry("request"), known.CLIENT, 1))
+        writer.write(rpc, call, ClassifiedMessage(10**18, up, data, Content("request"), known.CLIENT, 1))
     writer.close()
     return path.read_bytes()
 
@@ -76,7 +76,11 @@ def capture_seeds() -> list[bytes]:
         for algorithm in ("fedpvr", "feddyn"):
             first, *chunks = known.broadcast(config)
             opening = pb.RoundFrame.FromString(first)
-            opening.header.algorithm, opening.header.num_clients, opening.header.pull = algorithm, 1, 0.1
+            opening.header.algorithm, opening.header.num_clients, opening.header.prox_weight = (
+                algorithm,
+                1,
+                0.1,
+            )
             after = pb.RoundFrame.FromString(opening.SerializeToString())
             after.header.round, after.header.weighting = 2, "examples"
             if config.variates == "derived":  # The last tensor is c, in the last chunks.

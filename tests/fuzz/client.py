@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 
-from common.codecs import Codecs
-from common.coding import downward
 from common.errors import FedError, UnavailableError
-from common.manifest import manifest
-from common.wire import chunk_frames, parsed
-from fedclient.connection import Connection, Seat
-from fedclient.download import Download
-from fedclient.parcel import Parcel, Sender
+from common.wire.chunks import chunk_frames, parsed
+from common.wire.codecs import Codecs
+from common.wire.encoding import downward
+from common.wire.manifest import manifest
+from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.download import Download
+from fedclient.store.stored_update import Sender, StoredUpdate
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.inquiry import described
-from fedserver.view import show_status
+from fedserver.console.status_client import described
+from fedserver.console.tables import show_status
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import packed, unpacked
 from tests.fuzz.target import Target
@@ -108,11 +108,11 @@ def reply(data: bytes) -> None:
 
 def _go_on(connection: Connection) -> None:
     """Asks how much of an update is there, and goes on from there."""
-    coding = known.intake(known.CONFIGS[0]).coding
-    parcel = Parcel(1, coding, coding.wire.allocate(), 1, 0.5, None, 0.1)
-    start = connection.progress(_SEAT, parcel)
+    encoding = known.update_reader(known.CONFIGS[0]).encoding
+    stored_update = StoredUpdate(1, encoding, encoding.encoded.allocate(), 1, 0.5, None, 0.1)
+    start = connection.progress(_SEAT, stored_update)
     try:
-        connection.push(Sender(known.RUN_ID, known.CLIENT, _SEAT.fingerprint, 3), parcel, start)
+        connection.push(Sender(known.RUN_ID, known.CLIENT, _SEAT.fingerprint, 3), stored_update, start)
     except FedError:
         return
 

@@ -12,21 +12,22 @@ import click
 import numpy as np
 from PIL import Image
 
-from common import imagefolder, published, tensorfile
 from common.algorithms import ALGORITHMS
-from common.cli import settings_file
-from common.config import RunConfig
-from common.dialogue import DIRECTIONS, PURPOSES
+from common.commandline import settings_file
+from common.data import imagefolder, published
 from common.errors import FedError
-from common.partition import read_partition
-from common.tensors import Purpose
-from fedclient.state import RunFiles
-from fedlab.rundir import read_run
-from fedserver.checkpoint import Checkpoint, Checkpoints
-from fedserver.ledger import Ledger
-from fedserver.members import Members
-from fedserver.record import RunDir
-from fedserver.seating import seated
+from common.tensors import safetensors_files
+from common.tensors.layout import Purpose
+from common.wire.messages import DIRECTIONS, PURPOSES
+from fedclient.store.state import RunFiles
+from fedlab.reports.runs import read_run
+from fedserver.config import RunConfig
+from fedserver.run.members import Members
+from fedserver.store.checkpoints import Checkpoint, Checkpoints
+from fedserver.store.run_dir import RunDir
+from fedserver.store.seats import seated
+from fedserver.store.variates import Variates
+from fedserver.worker.partition import read_partition
 from fedwire.stats import compare_with_run
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
@@ -50,8 +51,8 @@ def checkpoint(data: bytes) -> None:
     folder = _folder("checkpoints")
     checkpoints = Checkpoints(folder, known.LAYOUT)
     (folder / "round-000001.safetensors").write_bytes(data)
-    ledger = Ledger(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
-    found = checkpoints.newest(lambda c: ledger.restore(c.counted, c.norms), lambda line: None)
+    variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
+    found = checkpoints.newest(lambda c: variates.restore(c.counted, c.norms), lambda line: None)
     assert found is not None
     assert found.round == 1
     assert f"{found.closing['train_loss']:.4f} {found.closing['seconds']['round']:.1f}"
@@ -78,7 +79,7 @@ def variate(data: bytes) -> None:
     path.write_bytes(data)
     files = RunFiles(folder)
     assert files.held_rounds() == [1]
-    tensorfile.read_note(path)
+    safetensors_files.read_note(path)
     assert len(files.read(1, known.VARIATES)) == known.VARIATES.num_bytes
 
 
@@ -86,9 +87,9 @@ def variate_seeds() -> list[bytes]:
     """A right one, and one of another layout."""
     path = known.folder() / "seed.safetensors"
     flat = known.VARIATES.allocate()
-    tensorfile.write(path, known.VARIATES, flat, Purpose.CLIENT_CONTROL, note={"a": "b"})
+    safetensors_files.write(path, known.VARIATES, flat, Purpose.CLIENT_CONTROL, note={"a": "b"})
     right = path.read_bytes()
-    tensorfile.write(path, known.LAYOUT, known.values(), Purpose.MODEL, Purpose.BUFFER)
+    safetensors_files.write(path, known.LAYOUT, known.values(), Purpose.MODEL, Purpose.BUFFER)
     return [right, path.read_bytes()]
 
 

@@ -6,14 +6,14 @@ import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from common import codecs
-from common.bytecount import Counts
-from common.dialogue import Followed, Passed
 from common.errors import FedError, WireError
-from common.manifest import manifest, read_manifest, require_same
 from common.names import class_number, natural, require_name
-from common.tensors import DTYPES
-from common.wire import Receiver, chunk_frame, parsed, read_chunk, varint
+from common.tensors.layout import DTYPES
+from common.wire import codecs
+from common.wire.byte_counts import ByteCounts
+from common.wire.chunks import Receiver, chunk_frame, parsed, read_chunk, varint
+from common.wire.manifest import manifest, read_manifest, require_same
+from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import capture_pb2, federation_pb2, tensor_pb2
 from fedpvr.v1 import federation_pb2 as pb
 from tests.fuzz import known, mutators
@@ -63,17 +63,17 @@ def message_seeds() -> list[bytes]:
 
 def announced(data: bytes) -> None:
     """A manifest, also as that of the known run; what is accepted can be announced again."""
-    coding = read_manifest(parsed(pb.RoundHeader, data).tensors)
-    assert read_manifest(manifest(coding)).matches(coding)
-    for spec in coding.layout.specs:
+    encoding = read_manifest(parsed(pb.RoundHeader, data).tensors)
+    assert read_manifest(manifest(encoding)).matches(encoding)
+    for spec in encoding.layout.specs:
         if not spec.num_elements:
             np.zeros(0).reshape(spec.shape)
-    require_same(coding, known.CODINGS[len(data) % len(known.CODINGS)])
+    require_same(encoding, known.CODINGS[len(data) % len(known.CODINGS)])
 
 
 def announced_seeds() -> list[bytes]:
     """Manifests of all codings."""
-    return [known.round_header(coding, known.CONFIGS[0]).SerializeToString() for coding in known.CODINGS]
+    return [known.round_header(encoding, known.CONFIGS[0]).SerializeToString() for encoding in known.CODINGS]
 
 
 def with_checksum(frame: bytes) -> bytes:
@@ -101,27 +101,27 @@ def packed(frames: list[bytes]) -> bytes:
 def stream(data: bytes) -> None:
     """A manifest and its chunks, through to the numbers."""
     first, *frames = unpacked(data) or [b""]
-    coding = read_manifest(parsed(pb.RoundFrame, first).header.tensors)
-    if max(coding.layout.num_bytes, coding.wire.num_bytes) > MAX_BYTES:
+    encoding = read_manifest(parsed(pb.RoundFrame, first).header.tensors)
+    if max(encoding.layout.num_bytes, encoding.encoded.num_bytes) > MAX_BYTES:
         return
-    raw = coding.wire.allocate()
-    receiver = Receiver(coding.wire, raw)
+    raw = encoding.encoded.allocate()
+    receiver = Receiver(encoding.encoded, raw)
     for frame in frames:
         found = read_chunk(frame)
         if found is not None:
             receiver.add(found)
     receiver.finish()
-    x = np.frombuffer(first.ljust(coding.layout.num_bytes, b"\x7f"), np.uint8)[: coding.layout.num_bytes]
-    coding.receive(raw, x)
-    coding.check(raw, x)
+    x = np.frombuffer(first.ljust(encoding.layout.num_bytes, b"\x7f"), np.uint8)[: encoding.layout.num_bytes]
+    encoding.decode(raw, x)
+    encoding.require_decodable(raw, x)
 
 
 def stream_seeds() -> list[bytes]:
     """Broadcasts, and updates under a broadcast's header."""
     found = [packed(known.broadcast(config)) for config in known.CONFIGS]
-    for coding in known.CODINGS:
-        header = pb.RoundFrame(header=known.round_header(coding, known.CONFIGS[0])).SerializeToString()
-        found.append(packed([header, *known.sent(coding)]))
+    for encoding in known.CODINGS:
+        header = pb.RoundFrame(header=known.round_header(encoding, known.CONFIGS[0])).SerializeToString()
+        found.append(packed([header, *known.sent(encoding)]))
     return found
 
 
@@ -143,16 +143,16 @@ def decoded_seeds() -> list[bytes]:
     return [bytes([wire, dtype, 4, 3, 2]) + bytes(range(32)) for wire in range(1, 7) for dtype in (0, 1, 4)]
 
 
-def dialogue(data: bytes) -> None:
+def reader(data: bytes) -> None:
     """The messages of a call as the byte ledger sees them; nothing at all may be raised."""
     parts = script(data)
-    counts = Counts()
+    counts = ByteCounts()
     rpc = RPCS[(parts[0][0] & 0x7F) % len(RPCS)] if parts and parts[0] else ""
 
-    def count(passed: Passed) -> None:
-        counts.add(passed.client, rpc, passed.up, passed.entry, len(passed.data))
+    def count(message: ClassifiedMessage) -> None:
+        counts.add(message.client, rpc, message.up, message.entry, len(message.data))
 
-    followed = Followed(rpc, count)
+    followed = CallFollower(rpc, count)
     try:
         for part in parts:
             followed.note(bool(part[:1] >= b"\x80"), part[1:], 1)
@@ -197,6 +197,6 @@ TARGETS = {
     "manifest": Target(announced, announced_seeds, mutators.message),
     "stream": Target(stream, stream_seeds, mutators.messages),
     "codec": Target(decoded, decoded_seeds),
-    "dialogue": Target(dialogue, dialogue_seeds, mutators.messages),
+    "dialogue": Target(reader, dialogue_seeds, mutators.messages),
     "name": Target(name, name_seeds),
 }

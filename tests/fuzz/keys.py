@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from common.certificates import Revocations, client_name, expires, serial
+from common.access.certificates import Revocations, client_name, expires, serial
 from common.errors import FedError
-from common.tensors import fingerprint
-from fedclient.parcel import Parcel, Sender
-from fedserver.authority import Authority
-from fedserver.tokens import Tokens
+from common.tensors.layout import fingerprint
+from fedclient.store.stored_update import Sender, StoredUpdate
+from fedserver.keys.authority import Authority
+from fedserver.keys.tokens import Tokens
 from tests.fuzz import known, mutators
 from tests.fuzz.target import Target
 
 _SENDER = Sender(known.RUN_ID, known.CLIENT, fingerprint(known.MODEL.specs), 3)
 
 
-def parcel(data: bytes) -> None:
+def stored_update(data: bytes) -> None:
     """An update that a client finds in its state directory."""
-    found = Parcel.restored(data, _SENDER)
-    assert len(found.up) == found.coding.wire.num_bytes
+    found = StoredUpdate.restored(data, _SENDER)
+    assert len(found.up) == found.encoding.encoded.num_bytes
     found.header(_SENDER)
 
 
@@ -30,8 +30,8 @@ def parcel_seeds() -> list[bytes]:
     """Under all settings."""
     found = []
     for config in known.CONFIGS:
-        coding = known.intake(config).coding
-        kept = Parcel(1, coding, np.zeros(coding.wire.num_bytes, np.uint8), 1, 0.5, None, 1.0)
+        encoding = known.update_reader(config).encoding
+        kept = StoredUpdate(1, encoding, np.zeros(encoding.encoded.num_bytes, np.uint8), 1, 0.5, None, 1.0)
         found.append(b"".join(kept.stored(_SENDER)))
     return found
 
@@ -88,7 +88,7 @@ def token_seeds() -> list[bytes]:
 
 
 TARGETS = {
-    "parcel": Target(parcel, parcel_seeds),
+    "parcel": Target(stored_update, parcel_seeds),
     "certificate": Target(certificate, certificate_seeds),
     "revocations": Target(revocations, revocation_seeds),
     "token": Target(token, token_seeds, mutators.json_value),

@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from common.algorithms import ALGORITHMS
-from common.codecs import Codecs
-from common.coding import Coding, downward
-from common.config import RunConfig
-from common.intake import Intake
-from common.manifest import manifest
-from common.tensors import Flat, Layout, Purpose, TensorSpec, fingerprint
-from common.wire import chunk_frames
+from common.server_step.updates import UpdateReader
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, fingerprint
+from common.wire.chunks import chunk_frames
+from common.wire.codecs import Codecs
+from common.wire.encoding import Encoding, downward
+from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.workbench import Prepared
+from fedserver.config import RunConfig
+from fedserver.worker.process import Prepared
 
 RUN_ID = "0a1b2c"
 CLIENT = "client-1"
@@ -78,23 +78,25 @@ def file_with(data: bytes, name: str = "input") -> Path:
     return path
 
 
-def intake(config: RunConfig) -> Intake:
+def update_reader(config: RunConfig) -> UpdateReader:
     """How updates of a run travel."""
     codecs = config.codecs
-    return Intake(
+    return UpdateReader(
         LAYOUT, ALGORITHMS["fedpvr"], codecs.up, codecs.control, derived=config.variates == "derived"
     )
 
 
-def sent(coding: Coding) -> Iterator[bytes]:
+def sent(encoding: Encoding) -> Iterator[bytes]:
     """The chunks that carry the values, or as many of them as the coding has."""
-    flat = values()[: coding.layout.num_bytes]
-    raw = coding.send(flat, np.random.default_rng(0), values()[: coding.layout.num_bytes], None)
-    for frame in chunk_frames(coding.wire, raw, chunk_bytes=40):
+    flat = values()[: encoding.layout.num_bytes]
+    raw = encoding.encode_in_place(
+        flat, np.random.default_rng(0), values()[: encoding.layout.num_bytes], None
+    )
+    for frame in chunk_frames(encoding.encoded, raw, chunk_bytes=40):
         yield frame.data
 
 
-def round_header(coding: Coding, config: RunConfig) -> pb.RoundHeader:
+def round_header(encoding: Encoding, config: RunConfig) -> pb.RoundHeader:
     """What opens a broadcast."""
     return pb.RoundHeader(
         round=1,
@@ -103,7 +105,7 @@ def round_header(coding: Coding, config: RunConfig) -> pb.RoundHeader:
         batch_size=4,
         eta_l=0.1,
         algorithm="fedpvr",
-        tensors=manifest(coding),
+        tensors=manifest(encoding),
         update_codec=config.codecs.up,
         control_codec=config.codecs.control,
         derived=config.variates == "derived",
@@ -115,8 +117,8 @@ def round_header(coding: Coding, config: RunConfig) -> pb.RoundHeader:
 
 def broadcast(config: RunConfig) -> list[bytes]:
     """The frames of a broadcast."""
-    coding = downward(LAYOUT, config.codecs)
-    return [pb.RoundFrame(header=round_header(coding, config)).SerializeToString(), *sent(coding)]
+    encoding = downward(LAYOUT, config.codecs)
+    return [pb.RoundFrame(header=round_header(encoding, config)).SerializeToString(), *sent(encoding)]
 
 
 def update_header(config: RunConfig) -> pb.UpdateHeader:
@@ -130,7 +132,7 @@ def update_header(config: RunConfig) -> pb.UpdateHeader:
         examples=3,
         loss=0.5,
         fingerprint=fingerprint(MODEL.specs),
-        tensors=manifest(intake(config).coding),
+        tensors=manifest(update_reader(config).encoding),
         train_seconds=0.1,
     )
 
@@ -138,8 +140,8 @@ def update_header(config: RunConfig) -> pb.UpdateHeader:
 def update(config: RunConfig) -> list[bytes]:
     """The frames of an update."""
     header = pb.UpdateFrame(header=update_header(config)).SerializeToString()
-    return [header, *sent(intake(config).coding)]
+    return [header, *sent(update_reader(config).encoding)]
 
 
-PLAIN_CODING = Coding(LAYOUT)
-CODINGS = [downward(LAYOUT, Codecs()), *(intake(config).coding for config in CONFIGS)]
+PLAIN_CODING = Encoding(LAYOUT)
+CODINGS = [downward(LAYOUT, Codecs()), *(update_reader(config).encoding for config in CONFIGS)]

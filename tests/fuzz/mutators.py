@@ -14,8 +14,8 @@ from typing import Any
 
 import google_crc32c
 
-from common.capture import MAGIC
-from common.wire import varint
+from common.wire.capture import MAGIC
+from common.wire.chunks import varint
 
 Plain = Callable[[bytes], bytes]
 Mutator = Callable[[bytes, Random, Plain], bytes]

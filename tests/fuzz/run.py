@@ -35,10 +35,10 @@ def main() -> None:
 
 def search(name: str, folder: Path, options: argparse.Namespace) -> None:
     """Fills a folder with inputs that reach different code; ends the program if one breaks the target."""
-    inputs = [*TARGETS[name].seeds(), *stored(name)]
-    for k, data in enumerate(inputs):
+    batches = [*TARGETS[name].seeds(), *stored(name)]
+    for k, data in enumerate(batches):
         (folder / f"{k:04d}").write_bytes(data)
-    max_len = max(LEAST_MAX_LEN, 2 * max(map(len, inputs)))
+    max_len = max(LEAST_MAX_LEN, 2 * max(map(len, batches)))
     print(f"{name}: {options.runs} executions, seed {options.seed}", flush=True)
     flags = (f"-runs={options.runs}", f"-seed={options.seed}", f"-max_len={max_len}", "-timeout=20")
     command = [sys.executable, "-m", "tests.fuzz.search", name, *flags, str(folder)]

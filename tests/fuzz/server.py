@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from common.aggregate import Aggregate
 from common.algorithms import ALGORITHMS
-from common.coding import downward
-from common.config import RunConfig
 from common.errors import FedError, WireError
-from common.wire import chunk_frames, parsed
+from common.server_step.aggregate import Aggregate
+from common.wire.chunks import chunk_frames, parsed
+from common.wire.encoding import downward
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.door import Caller
-from fedserver.federation import Federation
-from fedserver.ledger import Ledger
-from fedserver.members import Member
-from fedserver.service import Service
-from fedserver.spool import Spool
+from fedserver.access.authenticate import Caller
+from fedserver.config import RunConfig
+from fedserver.rpc.service import Service
+from fedserver.run.federation import Federation
+from fedserver.run.members import Member
+from fedserver.store.spool import Spool
+from fedserver.store.variates import Variates
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import with_checksum
 from tests.fuzz.mutators import script, scripted
@@ -59,19 +59,21 @@ async def _open(config: RunConfig) -> Federation:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     federation = Federation(config, known.RUN_ID, lambda line: None)
-    down, intake = downward(known.LAYOUT, config.codecs), known.intake(config)
-    ledger = Ledger(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
+    down, update_reader = downward(known.LAYOUT, config.codecs), known.update_reader(config)
+    variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
     federation.members.restore(
         [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)]
     )
-    federation.set_up(known.PREPARED, down, intake, ledger, Spool(folder / "spool", intake.coding))
+    federation.set_up(
+        known.PREPARED, down, update_reader, variates, Spool(folder / "spool", update_reader.encoding)
+    )
     seen = known.values()
-    raw = down.send(seen, np.random.default_rng(0), None, None)
+    raw = down.encode_in_place(seen, np.random.default_rng(0), None, None)
     if not down.plain:  # A client that lost its variate may ask for it.
-        ledger.stage(1, 9, seen, seen)
-        ledger.count(1, 9)
+        variates.stage(1, 9, seen, seen)
+        variates.count(1, 9)
     derivable = config.variates == "derived"
-    await federation.open(1, seen, list(chunk_frames(down.wire, raw)), derivable)
+    await federation.open(1, seen, list(chunk_frames(down.encoded, raw)), derivable)
     return federation
 
 
@@ -139,12 +141,12 @@ def _fold(federation: Federation, i: int) -> None:
         return
     raw = federation.spool.read(1, i)
     step_sum = answer.steps * federation.eta_l(1)
-    c_i = federation.ledger.read(i)
-    values = federation.intake.values(raw, current.seen, c_i, step_sum)
-    federation.intake.follows(values, current.seen, c_i, step_sum)
+    c_i = federation.variates.read(i)
+    values = federation.update_reader.values(raw, current.seen, c_i, step_sum)
+    federation.update_reader.follows(values, current.seen, c_i, step_sum)
     aggregate = Aggregate(federation.layout, current.seen)
     aggregate.add(values, c_i, float(answer.examples))
-    federation.ledger.stage(i, 1, current.seen, values)
+    federation.variates.stage(i, 1, current.seen, values)
     aggregate.result(current.seen, 1.0, 2)
     aggregate.drift_diversity()
 
@@ -203,7 +205,7 @@ def seat_seeds() -> list[bytes]:
 
 
 _ONE = RunConfig(num_clients=1, local_steps=1)
-_UNUSED: Any = (known.PLAIN_CODING, known.intake(_ONE), None, None)
+_UNUSED: Any = (known.PLAIN_CODING, known.update_reader(_ONE), None, None)
 
 _push = mutators.pieces(script, scripted, lambda: mutators.message)
 _one_call = mutators.pieces(lambda data: [data[:1], data[1:]], b"".join, lambda: _push_or_message)

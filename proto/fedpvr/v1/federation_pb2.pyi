@@ -350,7 +350,7 @@ class RoundHeader(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     ALGORITHM_FIELD_NUMBER: _builtins.int
     VALIDATION_FIELD_NUMBER: _builtins.int
-    PULL_FIELD_NUMBER: _builtins.int
+    PROX_WEIGHT_FIELD_NUMBER: _builtins.int
     UPDATE_CODEC_FIELD_NUMBER: _builtins.int
     CONTROL_CODEC_FIELD_NUMBER: _builtins.int
     DERIVED_FIELD_NUMBER: _builtins.int
@@ -382,7 +382,7 @@ class RoundHeader(_message.Message):
     """By name; a client that does not know it leaves."""
     validation: _builtins.float
     """Share of its shard that a client keeps for validation."""
-    pull: _builtins.float
+    prox_weight: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
     update_codec: _builtins.str
     """Codecs of the update: of y_i, sent as its difference to x unless raw, and of c_i. Names as in fedserver run --codec;
@@ -430,7 +430,7 @@ class RoundHeader(_message.Message):
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         algorithm: _builtins.str = ...,
         validation: _builtins.float = ...,
-        pull: _builtins.float = ...,
+        prox_weight: _builtins.float = ...,
         update_codec: _builtins.str = ...,
         control_codec: _builtins.str = ...,
         derived: _builtins.bool = ...,
@@ -443,7 +443,7 @@ class RoundHeader(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "pull", b"pull", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015

@@ -1,0 +1,1 @@
+"""Credentials that peers present to each other: certificates and tokens."""

@@ -1,0 +1,84 @@
+"""What a client shows to a server, and how it knows the server: files, read again for every connection."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from common.errors import ConfigError
+
+TOKEN_VARIABLE = "FEDPVR_TOKEN"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The content of the files."""
+
+    ca: bytes | None = None
+    """The authority of the server's certificate; None: no TLS."""
+    certificate: tuple[bytes, bytes] | None = None
+    """Key and certificate of this client, in gRPC's order."""
+    token: str | None = None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What goes with every call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token is not None else ()
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the files are."""
+
+    name: str = ""
+    certs: Path | None = None
+    """Holds ca.pem and, unless there is a token, NAME.pem and NAME.key."""
+    token_file: Path | None = None
+
+    def read(self) -> Credentials:
+        """Reads them; raises if they cannot be used now."""
+        from common.access.certificates import require_usable  # Slow to import, and not needed for --help.
+
+        token = self._token()
+        if self.certs is None:
+            return Credentials(token=token)
+        try:
+            ca = (self.certs / "ca.pem").read_bytes()
+            if token is not None:
+                return Credentials(ca, token=token)
+            cert, key = (self.certs / f"{self.name}.{kind}" for kind in ("pem", "key"))
+            require_usable(cert, key, datetime.now(UTC))
+            return Credentials(ca, (key.read_bytes(), cert.read_bytes()))
+        except OSError as error:
+            raise ConfigError(
+                f"--certs {self.certs}: {error.filename}: {error.strerror}; it must hold the server's ca.pem"
+            ) from error
+
+    def _token(self) -> str | None:
+        """From the file, or from the environment."""
+        if self.token_file is None:
+            found, where = os.environ.get(TOKEN_VARIABLE), TOKEN_VARIABLE
+            if not found:
+                return None
+        else:
+            where = f"--token-file {self.token_file}"
+            try:
+                found = self.token_file.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{where} cannot be read: {error}") from error
+        token = found.strip()
+        if not (token.isascii() and token.isprintable() and token):
+            raise ConfigError(f"{where} must hold one token, in one line")
+        return token
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT can be reached from this machine only."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

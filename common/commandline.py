@@ -1,0 +1,129 @@
+"""What the command lines share: one line for an error, settings from a TOML file, plain log lines."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
+from common.errors import ConfigError, FedError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+
+
+class Group(click.Group):
+    """A command group that ends every known error as one line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        try:
+            return super().invoke(ctx)
+        except FedError as error:
+            click.echo(f"Error: {error}", err=True)
+            raise SystemExit(error.exit_code) from error
+        except OSError as error:
+            click.echo(f"Error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+            raise SystemExit(1) from error
+
+
+def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Callback of `--config FILE.toml`: its values become defaults, below flags and environment."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    known = {parameter.name for parameter in ctx.command.params} - {"config"}
+    settings = {key.replace("-", "_"): value for key, value in values.items()}
+    unknown = sorted(settings.keys() - known)
+    if unknown:
+        raise ConfigError(
+            f"--config {path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}"
+        )
+    ctx.default_map = {**(ctx.default_map or {}), **settings}
+    return path
+
+
+def example(*lines: str) -> str:
+    """The epilog of a command: how it is used."""
+    return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+def access_options(function: Any) -> Any:
+    """What to show to a server; `access` makes use of it."""
+    function = click.option(
+        "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
+    )(function)
+    function = click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        help=f"File with the token of this client; the token itself may be in {TOKEN_VARIABLE}.",
+    )(function)
+    return click.option(
+        "--certs",
+        type=click.Path(path_type=Path),
+        help="Use TLS: folder with ca.pem and, unless there is a token, NAME.pem and NAME.key.",
+    )(function)
+
+
+def access(server: str, name: str, certs: Path | None, token_file: Path | None, insecure: bool) -> Access:
+    """What to show to this server, after checking that it can be used and does not give a secret away."""
+    found = Access(name, certs, token_file)
+    if found.read().token is not None and certs is None and not insecure and not is_loopback(server):
+        raise ConfigError(
+            f"a token for {server} would travel unencrypted; "
+            "give --certs with the server's ca.pem, or say --insecure"
+        )
+    return found
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
+    signal.signal(signal.SIGTERM, _raise)
+    deaf_at_exit()
+    try:
+        yield
+    except _Stopped:
+        raise SystemExit(exit_code(signal.SIGTERM)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(exit_code(signal.SIGINT)) from None
+
+
+def deaf_at_exit() -> None:
+    """Lets a SIGTERM that comes while a process ends by itself leave its exit code alone."""
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
+
+
+class _Stopped(BaseException):
+    """SIGTERM came."""
+
+
+def _raise(number: int, _: object) -> None:
+    raise _Stopped
+
+
+def say(line: str) -> None:
+    """Prints one log line with the time."""
+    print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+def require_address(flag: str, address: str) -> None:
+    """Raises for anything but HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ConfigError(f"{flag} must be HOST:PORT, for example 127.0.0.1:50051, got {address!r}")
+
+
+def exit_code(signal_number: int) -> int:
+    """0 for a normal end and for SIGTERM, which asks for one; 130 for Ctrl-C, as shells expect."""
+    return 130 if signal_number == signal.SIGINT else 0

@@ -1,0 +1,1 @@
+"""Data sets as plain arrays, and batches of them."""

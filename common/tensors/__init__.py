@@ -1,0 +1,1 @@
+"""Named tensors in one flat buffer, in files, and as torch tensors."""

@@ -1,0 +1,1 @@
+"""Bytes between server and client: messages, manifests, chunks, codecs, captures."""

@@ -1,0 +1,58 @@
+"""Bytes of messages by client, direction, purpose and tensor: what a ledger and a capture both add up to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from common.wire.messages import DIRECTIONS, PURPOSES, Content
+
+Key = tuple[str, str, str, str]
+"""Client, direction, purpose, and tensor or, for `other`, what the message was."""
+
+
+class ByteCounts:
+    """Payload and encoded bytes by key."""
+
+    def __init__(self) -> None:
+        self.payload: Counter[Key] = Counter()
+        self.encoded: Counter[Key] = Counter()
+
+    def add(self, client: str, rpc: str, up: bool, entry: Content, size: int) -> None:
+        """ByteCounts one message of this many bytes."""
+        key = (client, DIRECTIONS[up], entry.purpose, entry.tensor or f"{rpc} {entry.kind}")
+        self.payload[key] += entry.payload
+        self.encoded[key] += size
+
+    def update(self, other: ByteCounts) -> None:
+        """ByteCounts all that another has counted."""
+        self.payload.update(other.payload)
+        self.encoded.update(other.encoded)
+
+    def by_purpose(self) -> dict[str, dict[str, int]]:
+        """Payload by direction and purpose; what envelopes and other messages take is `other`."""
+        table = {d: dict.fromkeys(PURPOSES, 0) for d in DIRECTIONS}
+        for (_, direction, _, _), encoded in self.encoded.items():
+            table[direction]["other"] += encoded
+        for (_, direction, purpose, _), payload in self.payload.items():
+            table[direction][purpose] += payload
+            table[direction]["other"] -= payload
+        return table
+
+    def detailed(self) -> dict[str, Any]:
+        """[payload, encoded] by client, direction, purpose and tensor."""
+        table: dict[str, Any] = {}
+        for key, encoded in self.encoded.items():
+            client, direction, purpose, tensor = key
+            places = table.setdefault(client, {}).setdefault(direction, {}).setdefault(purpose, {})
+            places[tensor] = [self.payload[key], encoded]
+        return table
+
+    def by_client(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Payload and encoded bytes by client and direction."""
+        payload: Counter[tuple[str, str]] = Counter()
+        encoded: Counter[tuple[str, str]] = Counter()
+        for key, count in self.encoded.items():
+            encoded[key[:2]] += count
+            payload[key[:2]] += self.payload[key]
+        return {key: (payload[key], encoded[key]) for key in sorted(encoded)}

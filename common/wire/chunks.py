@@ -1,0 +1,223 @@
+"""Tensors on the wire: chunks of at most 1 MiB, checked on arrival.
+
+The sender's chunks are encoded by hand around the tensor's own bytes, one copy and no protobuf object; what
+comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, which `RoundFrame` and
+`UpdateFrame` share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import google_crc32c
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+
+from common.errors import Fault, WireError
+from common.tensors.layout import Flat, Layout
+from fedpvr.v1 import federation_pb2
+from fedpvr.v1 import tensor_pb2 as pb
+
+PROTOCOL_VERSION = 1
+CHUNK_BYTES = 1 << 20
+
+_HEADER_IN_FRAME = b"\x0a"  # Field 1, length-delimited.
+_CHUNK_IN_FRAME = b"\x12"  # Field 2.
+_DATA_IN_CHUNK = b"\x22"  # Field 4.
+
+
+M = TypeVar("M", bound=Message)
+Position = tuple[int, int]
+"""How far a stream of chunks has come: tensor and offset into it."""
+START: Position = (0, 0)
+
+
+def parsed(kind: type[M], data: bytes) -> M:
+    """A message of this kind; raises a WireError for other bytes."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
+
+
+def name_of(names: Callable[[Any], str], number: int) -> str:
+    """What an enum's `Name` calls a number; raises a WireError for one that the contract does not have."""
+    try:
+        return names(number)
+    except ValueError as error:
+        raise WireError.malformed(str(error)) from error
+
+
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it: seven bits a byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
+    """The encoded frame that carries one chunk."""
+    checksum = google_crc32c.value(data)
+    head = pb.TensorChunk(tensor=tensor, offset=offset, crc32c=checksum).SerializeToString()
+    head += _DATA_IN_CHUNK + varint(data.nbytes)
+    return b"".join((_CHUNK_IN_FRAME, varint(len(head) + data.nbytes), head, data.data))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An encoded frame that carries a chunk, and where the chunk lies."""
+
+    position: Position
+    data: bytes
+
+
+def chunk_frames(
+    layout: Layout,
+    flat: Flat,
+    *,
+    first_index: int = 0,
+    start: Position = START,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[Frame]:
+    """Every chunk of a buffer in order, from `start` on.
+
+    `first_index` is the manifest index of the layout's first tensor, for a layout announced behind another.
+    """
+    for index, spec in enumerate(layout.specs):
+        position = first_index + index
+        data = layout.raw(flat, index)
+        for offset in range(start[1] if position == start[0] else 0, spec.num_bytes, chunk_bytes):
+            if (position, offset) >= start:
+                piece = data[offset : offset + chunk_bytes]
+                yield Frame((position, offset), chunk_frame(position, offset, piece))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A slice of one tensor's bytes, as it came."""
+
+    tensor: int
+    offset: int
+    crc32c: int
+    data: Flat
+
+
+def read_chunk(frame: bytes) -> Chunk | None:
+    """The chunk in an encoded `RoundFrame` or `UpdateFrame`; None if something else is in it.
+
+    The usual encoding, the one `chunk_frame` writes, is read in place; any other goes through protobuf.
+    """
+    chunk = _read_in_place(frame)
+    if chunk is None and frame[:1] != _HEADER_IN_FRAME:
+        message = parsed(federation_pb2.RoundFrame, frame)
+        if message.WhichOneof("frame") == "chunk":
+            c = message.chunk
+            return Chunk(c.tensor, c.offset, c.crc32c, np.frombuffer(c.data, np.uint8))
+    return chunk
+
+
+def _read_in_place(frame: bytes) -> Chunk | None:
+    try:
+        if frame[:1] != _CHUNK_IN_FRAME:
+            return None
+        length, at = _read_varint(frame, 1)
+        if at + length != len(frame):
+            return None
+        tensor = offset = crc32c = 0
+        if frame[at] == 0x08:
+            tensor, at = _read_varint(frame, at + 1)
+        if frame[at] == 0x10:
+            offset, at = _read_varint(frame, at + 1)
+        if frame[at] == 0x1D:
+            crc32c = int.from_bytes(frame[at + 1 : at + 5], "little")
+            at += 5
+        if frame[at : at + 1] != _DATA_IN_CHUNK:
+            return None
+        length, at = _read_varint(frame, at + 1)
+    except IndexError:
+        return None
+    whole = at + length == len(frame) and tensor < 1 << 32 and offset < 1 << 64
+    return Chunk(tensor, offset, crc32c, np.frombuffer(frame, np.uint8, offset=at)) if whole else None
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise IndexError
+
+
+class Receiver:
+    """Fills a flat buffer from chunks in order; refuses whatever the manifest does not announce."""
+
+    def __init__(self, layout: Layout, flat: Flat) -> None:
+        self._layout = layout
+        self._flat = flat
+        self._tensor, self._filled = START
+        self._skip_complete()
+
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return self._tensor, self._filled
+
+    def add(self, chunk: Chunk) -> None:
+        """Checks one chunk and copies it into its place."""
+        specs = self._layout.specs
+        data = chunk.data
+        if chunk.tensor >= len(specs):
+            raise WireError(
+                Fault.UNKNOWN_TENSOR,
+                f"chunk for tensor {chunk.tensor}, but {len(specs)} tensors are announced",
+            )
+        spec = specs[chunk.tensor]
+        if not 0 < len(data) <= CHUNK_BYTES:
+            raise WireError(
+                Fault.MALFORMED, f"a chunk has 1 to {CHUNK_BYTES} bytes, got {len(data)}", spec.name
+            )
+        if self._tensor == len(specs):
+            raise WireError(Fault.TOO_MANY_BYTES, "all announced bytes have come, got more", spec.name)
+        end = chunk.offset + len(data)
+        if end > spec.num_bytes:
+            raise WireError(
+                Fault.TOO_MANY_BYTES, f"{spec.num_bytes} bytes announced, chunk ends at {end}", spec.name
+            )
+        if (chunk.tensor, chunk.offset) != (self._tensor, self._filled):
+            due = f"offset {self._filled} of {specs[self._tensor].name}"
+            raise WireError(Fault.WRONG_OFFSET, f"expected {due}, got offset {chunk.offset}", spec.name)
+        if google_crc32c.value(data) != chunk.crc32c:
+            raise WireError(
+                Fault.BAD_CHECKSUM,
+                f"CRC32C of the chunk at offset {chunk.offset} is wrong; send it again",
+                spec.name,
+            )
+        raw = self._layout.raw(self._flat, chunk.tensor)
+        raw[chunk.offset : chunk.offset + len(data)] = data
+        self._filled += len(data)
+        self._skip_complete()
+
+    def finish(self) -> None:
+        """Raises unless every announced byte has come."""
+        if self._tensor < len(self._layout.specs):
+            spec = self._layout.specs[self._tensor]
+            raise WireError(
+                Fault.TOO_FEW_BYTES,
+                f"stream ended after {self._filled} of {spec.num_bytes} bytes",
+                spec.name,
+            )
+
+    def _skip_complete(self) -> None:
+        specs = self._layout.specs
+        while self._tensor < len(specs) and self._filled == specs[self._tensor].num_bytes:
+            self._tensor += 1
+            self._filled = 0

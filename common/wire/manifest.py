@@ -1,0 +1,127 @@
+"""The manifest that opens a stream of tensors: what will come, checked before memory is taken for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from common.errors import Fault, WireError
+from common.tensors.layout import DTYPES, Layout, Purpose, TensorSpec
+from common.wire import codecs
+from common.wire.encoding import Encoding, TensorEncoding
+from fedpvr.v1 import tensor_pb2 as pb
+
+MAX_TENSORS = 20_000
+MAX_NAME_BYTES = 512
+MAX_DIMS = 16
+MAX_TENSOR_BYTES = 1 << 40
+
+_NAME_OF_WIRE = {dtype.number: name for name, dtype in DTYPES.items()}
+
+
+def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
+    """Announces every tensor of a layout, and how it travels."""
+    return [
+        pb.TensorSpec(
+            name=spec.name,
+            dtype=pb.DType.ValueType(DTYPES[spec.dtype].number),
+            shape=spec.shape,
+            purpose=pb.Purpose.ValueType(spec.purpose),
+            codec=pb.Codec.ValueType(tensor_encoding.codec.number),
+            num_bytes=sent.num_bytes,
+            block=getattr(tensor_encoding.codec, "block", 0),
+            kept=getattr(tensor_encoding.codec, "kept", 0),
+            difference=tensor_encoding.difference,
+        )
+        for spec, tensor_encoding, sent in zip(
+            encoding.layout.specs, encoding.tensor_encodings, encoding.encoded.specs, strict=True
+        )
+    ]
+
+
+def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
+    """What a peer announces, after checking every number in it. Allocates nothing of that size."""
+    if len(announced) > MAX_TENSORS:
+        raise WireError(
+            Fault.MALFORMED, f"at most {MAX_TENSORS} tensors can be announced, got {len(announced)}"
+        )
+    specs: list[TensorSpec] = []
+    tensor_encodings: list[TensorEncoding] = []
+    seen: set[tuple[int, str]] = set()
+    for entry in announced:
+        spec, tensor_encoding = _read_spec(entry)
+        if (spec.purpose, spec.name) in seen:
+            raise WireError(Fault.MALFORMED, f"announced twice as {spec.purpose.name}", spec.name)
+        seen.add((spec.purpose, spec.name))
+        specs.append(spec)
+        tensor_encodings.append(tensor_encoding)
+    return Encoding(Layout(specs), tensor_encodings)
+
+
+def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, TensorEncoding]:
+    name = entry.name
+    if not name or len(name.encode()) > MAX_NAME_BYTES:
+        raise WireError(
+            Fault.MALFORMED,
+            f"a tensor name has 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}",
+        )
+    if entry.dtype not in _NAME_OF_WIRE:
+        raise WireError(Fault.WRONG_DTYPE, f"unknown dtype number {entry.dtype}", name)
+    if int(entry.purpose) not in set(Purpose):
+        raise WireError(Fault.MALFORMED, f"unknown purpose number {entry.purpose}", name)
+    if len(entry.shape) > MAX_DIMS:
+        raise WireError(Fault.WRONG_SHAPE, f"at most {MAX_DIMS} dimensions, got {len(entry.shape)}", name)
+    dtype = _NAME_OF_WIRE[entry.dtype]
+    elements, itemsize = math.prod(entry.shape), DTYPES[dtype].storage.itemsize
+    span = math.prod(max(size, 1) for size in entry.shape)  # An empty tensor may have one huge dimension.
+    try:
+        codec = codecs.announced(entry.codec, dtype, elements, entry.block, entry.kept)
+    except WireError as error:
+        raise WireError(error.fault, str(error), name) from error
+    implied = codec.num_bytes(elements, itemsize)
+    if implied != entry.num_bytes or span * itemsize > MAX_TENSOR_BYTES:
+        raise WireError(
+            Fault.WRONG_SHAPE,
+            f"{dtype} {tuple(entry.shape)} makes {implied} bytes as {codec.name}, "
+            f"announced {entry.num_bytes}",
+            name,
+        )
+    if entry.difference and not codec.lossy:
+        raise WireError.malformed(f"{name}: a difference must have a lossy codec, got {codec.name}")
+    return TensorSpec(name, dtype, tuple(entry.shape), Purpose(entry.purpose)), TensorEncoding(
+        codec, entry.difference
+    )
+
+
+def require_same(came: Encoding, expected: Encoding) -> None:
+    """Raises the most telling error if a peer announced other tensors than the expected ones."""
+    if came.matches(expected):
+        return
+    wanted = {(spec.purpose, spec.name): spec for spec in expected.layout.specs}
+    for spec in came.layout.specs:
+        match = wanted.pop((spec.purpose, spec.name), None)
+        if match is None:
+            raise WireError(
+                Fault.UNKNOWN_TENSOR, f"no such {spec.purpose.name} tensor in this run", spec.name
+            )
+        if spec.dtype != match.dtype:
+            raise WireError(Fault.WRONG_DTYPE, f"expected {match.dtype}, got {spec.dtype}", spec.name)
+        if spec.shape != match.shape:
+            raise WireError(Fault.WRONG_SHAPE, f"expected shape {match.shape}, got {spec.shape}", spec.name)
+    for spec in wanted.values():
+        raise WireError(Fault.MISSING_TENSOR, f"expected as {spec.purpose.name}, not announced", spec.name)
+    if came.layout.specs != expected.layout.specs:
+        raise WireError(Fault.MALFORMED, "the tensors are announced in another order than the run's")
+    for spec, mine, due in zip(
+        came.layout.specs, came.tensor_encodings, expected.tensor_encodings, strict=True
+    ):
+        if mine != due:
+            raise WireError(
+                Fault.MALFORMED, f"expected codec {_described(due)}, got {_described(mine)}", spec.name
+            )
+
+
+def _described(tensor_encoding: TensorEncoding) -> str:
+    return (
+        f"{tensor_encoding.codec.name} of the {'difference to x' if tensor_encoding.difference else 'value'}"
+    )

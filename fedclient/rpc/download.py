@@ -1,0 +1,64 @@
+"""A broadcast on its way in, which survives the connection it began on."""
+
+from __future__ import annotations
+
+from common.errors import UnavailableError
+from common.tensors.layout import Flat
+from common.wire.chunks import START, Chunk, Position, Receiver
+from common.wire.encoding import Encoding
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.tensor_pb2 import Position as WirePosition
+
+
+class Download:
+    """What has come so far of a round."""
+
+    def __init__(self) -> None:
+        self._round = 0
+        self._receiver: Receiver | None = None
+        self._raw: Flat
+        self._encoding: Encoding
+
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return START if self._receiver is None else self._receiver.position
+
+    def resume(self) -> pb.Resume | None:
+        """Where to go on, for the request; None if nothing has come."""
+        if self._receiver is None or self._receiver.position == START:
+            return None
+        tensor, offset = self._receiver.position
+        return pb.Resume(round=self._round, position=WirePosition(tensor=tensor, offset=offset))
+
+    def begin(self, header: pb.RoundHeader, encoding: Encoding) -> None:
+        """Takes in a header whose manifest has been checked: goes on where the last stream broke, or anew."""
+        start = (header.resumed_at.tensor, header.resumed_at.offset)
+        if header.HasField("resumed_at"):
+            if not self._continues(header.round, encoding, start):
+                self._receiver = None
+                raise UnavailableError("the server goes on with another download; starting it again")
+        else:
+            self._round, self._encoding = header.round, encoding
+            self._raw = encoding.encoded.allocate()
+            self._receiver = Receiver(encoding.encoded, self._raw)
+
+    def _continues(self, r: int, encoding: Encoding, start: Position) -> bool:
+        receiver = self._receiver
+        return (
+            receiver is not None
+            and (self._round, receiver.position) == (r, start)
+            and self._encoding.matches(encoding)
+        )
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes in a chunk."""
+        assert self._receiver is not None, "a header comes first"
+        self._receiver.add(chunk)
+
+    def finish(self) -> Flat:
+        """The bytes of all tensors; raises unless all have come."""
+        assert self._receiver is not None, "a header comes first"
+        self._receiver.finish()
+        self._receiver = None
+        return self._raw

@@ -1,0 +1,1 @@
+"""The client's life in a run."""

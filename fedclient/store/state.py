@@ -1,0 +1,177 @@
+"""What a client remembers on disk: its c_i, what lossy coding has left out so far, and its last update.
+
+There is one file of c_i per round it came from, and one with the update that the server has not counted yet.
+
+After training round r the new c_i is written as round r's beside the one before. Which of the two is valid
+the server says in the next round's header: r if the update was counted, the earlier one if it was late or
+lost. So a crash at any moment leaves both to choose from. Each run has a folder of its own; another run's
+state is never mistaken for this one's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from common.atomic import write_json
+from common.errors import DiskError, StateError
+from common.tensors import safetensors_files
+from common.tensors.layout import Flat, Layout, Purpose
+
+_VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
+
+
+class Kept(Protocol):
+    """What is kept of one run."""
+
+    def held_rounds(self) -> list[int]:
+        """Rounds whose c_i is here."""
+
+    def read(self, r: int, layout: Layout) -> Flat:
+        """c_i as of round r; zero for r = 0."""
+
+    def write(self, r: int, layout: Layout, flat: Flat) -> None:
+        """Keeps c_i as that of round r."""
+
+    def settle(self, counted: int) -> None:
+        """Drops every c_i but the one that counts."""
+
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Keeps an update until the next one."""
+
+    def kept_update(self) -> bytes | None:
+        """The update that was kept."""
+
+    def drop_update(self) -> None:
+        """Forgets it."""
+
+
+class State(Protocol):
+    """Where a client keeps what it remembers."""
+
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> Kept:
+        """What is kept of one run, for this client and a model of this fingerprint."""
+
+
+class StateDir:
+    """A client's state directory, locked while the client runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / "lock").open("w")
+        except OSError as error:
+            raise StateError(
+                f"--state-dir {path} cannot be written: {error.strerror}; choose another"
+            ) from error
+
+    def __enter__(self) -> StateDir:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise StateError(
+                f"--state-dir {self._path} is in use by another client; give each client its own --name"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.close()
+
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> RunFiles:
+        """What is kept of one run; refuses that of another client or model."""
+        folder = self._path / f"run-{run_id}"
+        owner = {"client": client, "model": fingerprint}
+        try:
+            found = json.loads((folder / "owner.json").read_text())
+        except FileNotFoundError:
+            found = owner
+        except (OSError, ValueError) as error:
+            raise StateError(f"{folder}/owner.json cannot be read: {error}; remove {folder}") from error
+        if found != owner:
+            raise StateError(
+                f"{folder} holds the state of {found}, this is {owner}; choose another --state-dir"
+            )
+        files = RunFiles(folder)
+        with files.working():
+            write_json(folder / "owner.json", owner)
+        return files
+
+
+class RunFiles:
+    """What is kept of one run, in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._update = folder / "update.parcel"
+
+    def held_rounds(self) -> list[int]:
+        """Rounds whose c_i is here."""
+        if not self._folder.is_dir():  # Somebody took it away while the client runs.
+            return []
+        matches = (_VARIATE.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def read(self, r: int, layout: Layout) -> Flat:
+        """c_i as of round r; zero for r = 0."""
+        return safetensors_files.read(self._file(r), layout) if r else layout.allocate()
+
+    def write(self, r: int, layout: Layout, flat: Flat) -> None:
+        """Keeps c_i as that of round r."""
+        with self.working():
+            safetensors_files.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
+
+    def settle(self, counted: int) -> None:
+        """Drops every c_i but the one that counts."""
+        with self.working():
+            for r in self.held_rounds():
+                if r != counted:
+                    self._file(r).unlink()
+
+    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Keeps an update until the next one.
+
+        It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
+        """
+        scratch = self._update.with_suffix(".tmp")
+        with self.working():
+            with scratch.open("wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            scratch.replace(self._update)
+
+    def kept_update(self) -> bytes | None:
+        """The update that was kept."""
+        with self.working():
+            return self._update.read_bytes() if self._update.exists() else None
+
+    def drop_update(self) -> None:
+        """Forgets it."""
+        with self.working():
+            self._update.unlink(missing_ok=True)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Around work on the files: somebody may have taken the folder away, and disks get full."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            yield
+        except OSError as error:
+            raise DiskError(
+                f"{self._folder} cannot be used: {error.strerror}; see to the disk and start the client again"
+            ) from error
+
+    def _file(self, r: int) -> Path:
+        return self._folder / f"variate-{r:06d}.safetensors"

@@ -1,0 +1,29 @@
+"""A name and a state directory out of several side by side, for clients that are all started alike."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from common.errors import StateError
+from fedclient.store.state import StateDir
+
+
+@contextmanager
+def first_free(root: Path) -> Iterator[tuple[str, StateDir]]:
+    """Takes the first of ROOT/client-1, client-2, ... that no other client has open.
+
+    The kernel frees the lock of a client that is killed, so one that is started again finds its own place
+    the only free one among those in use.
+    """
+    with ExitStack() as stack:
+        for number in itertools.count(1):
+            place = StateDir(root / f"client-{number}")
+            try:
+                state = stack.enter_context(place)
+            except StateError:
+                continue
+            yield f"client-{number}", state
+            return

@@ -1,0 +1,108 @@
+"""A finished update, as it travels and as it waits on disk until the server has counted it.
+
+On disk: the magic, the header's length and its CRC32C (four bytes each, little-endian), the header as it
+travels, then the bytes of all tensors in the order of the manifest. The update's id has their checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+
+import google_crc32c
+import numpy as np
+
+from common.errors import StateError, WireError
+from common.tensors.layout import Flat
+from common.wire.chunks import parsed
+from common.wire.encoding import Encoding
+from common.wire.manifest import manifest, read_manifest
+from fedpvr.v1 import federation_pb2 as pb
+
+MAGIC = b"FEDPVRU1"
+_LENGTHS = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Whose update it is, and of what."""
+
+    run_id: str
+    client: str
+    fingerprint: str
+    examples: int
+
+
+@dataclass(frozen=True)
+class StoredUpdate:
+    """What a client hands in for one round."""
+
+    round: int
+    encoding: Encoding
+    up: Flat
+    """y_i and, where it is sent, c_i, as they travel."""
+    steps: int
+    loss: float
+    validation_accuracy: float | None
+    seconds: float
+
+    @cached_property
+    def id(self) -> str:
+        """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
+        return f"{self.round}-{google_crc32c.value(self.up):08x}"
+
+    def header(self, sender: Sender) -> pb.UpdateHeader:
+        """What opens the stream."""
+        return pb.UpdateHeader(
+            run_id=sender.run_id,
+            client=sender.client,
+            round=self.round,
+            update_id=self.id,
+            steps=self.steps,
+            examples=sender.examples,
+            loss=self.loss,
+            validation_accuracy=self.validation_accuracy,
+            fingerprint=sender.fingerprint,
+            tensors=manifest(self.encoding),
+            train_seconds=self.seconds,
+        )
+
+    def stored(self, sender: Sender) -> list[bytes | memoryview]:
+        """The file's content, in pieces."""
+        header = self.header(sender).SerializeToString()
+        return [MAGIC, _LENGTHS.pack(len(header), google_crc32c.value(header)), header, self.up.data]
+
+    @classmethod
+    def restored(cls, data: bytes, sender: Sender) -> StoredUpdate:
+        """What was stored; raises if it is damaged, or not this sender's."""
+        start = len(MAGIC) + _LENGTHS.size
+        if len(data) < start or not data.startswith(MAGIC):
+            raise StateError("is not a stored update")
+        length, checksum = _LENGTHS.unpack_from(data, len(MAGIC))
+        encoded = data[start : start + length]
+        if len(encoded) != length or google_crc32c.value(encoded) != checksum:
+            raise StateError("is damaged: its header is not whole")
+        try:
+            header = parsed(pb.UpdateHeader, encoded)
+            encoding = read_manifest(header.tensors)
+        except WireError as error:
+            raise StateError(f"is damaged: {error}") from error
+        found = Sender(header.run_id, header.client, header.fingerprint, header.examples)
+        if found != sender:
+            raise StateError(f"belongs to {found}, this client is {sender}")
+        if len(data) - start - length != encoding.encoded.num_bytes:
+            raise StateError("is damaged: its tensors are not whole")
+        known = header.HasField("validation_accuracy")
+        stored_update = cls(
+            round=header.round,
+            encoding=encoding,
+            up=np.frombuffer(bytearray(data[start + length :]), np.uint8),
+            steps=header.steps,
+            loss=header.loss,
+            validation_accuracy=header.validation_accuracy if known else None,
+            seconds=header.train_seconds,
+        )
+        if stored_update.id != header.update_id:
+            raise StateError("is damaged: its checksum is wrong")
+        return stored_update

@@ -1,0 +1,1 @@
+"""Local training: K steps from x to y_i."""

@@ -1,0 +1,1 @@
+"""How encoded messages reach the server: over gRPC, paced, captured."""

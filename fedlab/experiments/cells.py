@@ -1,0 +1,119 @@
+"""One run of an experiment: its settings, its folder, whether it is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from common.errors import RunError
+from fedlab.processes import children
+from fedlab.reports.runs import Run, read_run
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A simulation by its flags. Equal flags have one folder, so that experiments share finished runs."""
+
+    flags: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Cell:
+        """From settings by name; a list becomes a repeated flag, a truth value a switch."""
+        flags: list[tuple[str, str]] = []
+        for name, value in settings.items():
+            flag = "--" + name.replace("_", "-")
+            if isinstance(value, bool):
+                flags.append((flag if value else flag.replace("--", "--no-", 1), ""))
+            else:
+                flags += [(flag, str(v)) for v in (value if isinstance(value, list | tuple) else [value])]
+        return cls(tuple(flags))
+
+    @property
+    def key(self) -> str:
+        """The folder's name: readable, and different for different flags."""
+        pairs = [(flag.removeprefix("--"), value) for flag, value in self.flags if flag != "--data-dir"]
+        words = ["-".join(filter(None, pair)) for pair in pairs]
+        text = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words))
+        return text if len(text) <= 150 else f"{text[:130]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def finished(self, folder: Path) -> bool:
+        """Whether the run is whole: what is written last is there."""
+        return (folder / self.key / "conformal.json").exists()
+
+    def read(self, folder: Path) -> Run:
+        """The finished run."""
+        return read_run(folder / self.key)
+
+    def arguments(self, folder: Path) -> list[str]:
+        """What `fedlab` is to run."""
+        flags = [part for pair in self.flags for part in pair if part]
+        run_dir = ["--run-dir", str(folder / self.key)]
+        return ["simulate", *flags, *run_dir]
+
+
+def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, console: Console) -> None:
+    """Runs what is not finished, several at a time; an interrupted cell starts again the next time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unique = list(dict.fromkeys(cells))
+    waiting = [cell for cell in unique if not cell.finished(folder)]
+    if len(waiting) < len(unique):
+        console.print(
+            f"{len(unique) - len(waiting)} of {len(unique)} runs are there already", highlight=False
+        )
+    with Progress(
+        TextColumn("runs"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    ) as progress:
+        bar = progress.add_task("runs", total=len(unique), completed=len(unique) - len(waiting))
+        started, total = time.monotonic(), len(waiting)
+        for done, cell in enumerate(_finishing(waiting, folder, jobs), start=1):
+            progress.advance(bar)
+            if not console.is_terminal:
+                left = (time.monotonic() - started) / done * (total - done)
+                console.print(f"{done}/{total} {cell.key}; about {left / 60:.0f} min left", highlight=False)
+
+
+def _finishing(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
+    """Yields cells as they finish."""
+    queue = list(waiting)
+    running: dict[Cell, subprocess.Popen[bytes]] = {}
+    try:
+        while queue or running:
+            while queue and len(running) < jobs:
+                cell = queue.pop(0)
+                running[cell] = _start(cell, folder)
+            for cell, process in list(running.items()):
+                if process.poll() is not None:
+                    del running[cell]
+                    _require_success(cell, folder, process.returncode)
+                    yield cell
+            time.sleep(POLL_S)
+    finally:
+        children.stop(running.values())
+
+
+def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
+    shutil.rmtree(folder / cell.key, ignore_errors=True)
+    return children.start("fedlab", cell.arguments(folder), folder / f"{cell.key}.log")
+
+
+def _require_success(cell: Cell, folder: Path, code: int) -> None:
+    if code:
+        line = children.last_line(folder / f"{cell.key}.log")
+        raise RunError(f"run {cell.key} ended with code {code}: {line}")

@@ -1,0 +1,1 @@
+"""Who may call: authentication, and limits on what strangers cost."""

@@ -1,0 +1,129 @@
+"""Who is let in: nobody is asked, or a certificate or a token says who a caller is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from common.access.certificates import Revocations, client_name, expires, minute, serial
+from common.errors import AccessError
+from fedserver.keys.tokens import Tokens, credential_of
+
+BEARER = "Bearer "
+QUIET_S = 10.0
+MAX_REASONS = 100
+REASON_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a call."""
+
+    peer: str
+    """Its address, as gRPC has it."""
+    name: str | None = None
+    """Who it is; None where nobody is asked, and anyone may speak for anyone."""
+    credential: str = ""
+    """By what it is known: a client may have had others before."""
+    require_admitted: Callable[[], object] = lambda: None
+    """Raises once it is not admitted any more. A call may take hours."""
+
+    def require(self, name: str) -> None:
+        """Raises unless this caller may speak for a client."""
+        if self.name is not None and self.name != name:
+            raise AccessError(f"this is {self.name!r}, which cannot speak for {name!r}")
+
+
+class Authenticator(Protocol):
+    """Finds out who calls."""
+
+    def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
+        """The caller, from its certificate and its metadata; raises if it is not let in."""
+
+
+class NoAuthentication:
+    """Nobody is asked."""
+
+    def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
+        """Whoever it is."""
+        return Caller(peer)
+
+
+class CertificateAuthenticator:
+    """A certificate, whose authority TLS has checked, says who a caller is."""
+
+    def __init__(
+        self, revocations: Revocations, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._revocations = revocations
+        self._clock = clock
+
+    def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
+        """The client that the certificate names."""
+        if pem is None:
+            raise AccessError("expected a client's certificate, got none")
+        name, number, end = client_name(pem), serial(pem), expires(pem)
+        credential = f"certificate {number:x}"
+
+        def require_admitted() -> None:
+            if self._revocations.revoked(number):
+                raise AccessError(f"the certificate of {name} was revoked", credential)
+            if self._clock() > end:
+                raise AccessError(f"the certificate of {name} expired on {minute(end)}", credential)
+
+        require_admitted()
+        return Caller(peer, name, credential, require_admitted)
+
+
+class TokenAuthenticator:
+    """A token in the metadata says who a caller is."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
+        """The client that the token was issued to."""
+        if not authorization.startswith(BEARER):
+            raise AccessError("expected a token, got none; give the client --token-file")
+        token = authorization.removeprefix(BEARER)
+        name = self._tokens.name_of(token)
+        return Caller(peer, name, credential_of(token), lambda: self._tokens.name_of(token))
+
+
+class Refusals:
+    """Says who was turned away; the same line not again for a while, whatever a crowd may try."""
+
+    def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._now = now
+        self._lock = threading.Lock()
+        self._said: dict[str, tuple[float, int]] = {}
+        """When each reason was last said, and how often it was not since."""
+
+    def note(self, reason: str) -> None:
+        """Somebody was turned away."""
+        reason = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARACTERS])
+        with self._lock:
+            unsaid = self._due(reason)
+        if unsaid is not None:
+            more = f" ({unsaid} more since the line before)" if unsaid else ""
+            self._say(f"turned away: {reason}{more}")
+
+    def _due(self, reason: str) -> int | None:
+        """How often it was not said since it last was; None if it is not to be said now."""
+        now = self._now()
+        if reason not in self._said and len(self._said) >= MAX_REASONS:
+            oldest = min(self._said, key=lambda key: self._said[key][0])
+            if now < self._said[oldest][0] + QUIET_S:
+                return None
+            del self._said[oldest]
+        at, unsaid = self._said.get(reason, (-QUIET_S, 0))
+        if now < at + QUIET_S:
+            self._said[reason] = (at, unsaid + 1)
+            return None
+        self._said[reason] = (now, 0)
+        return unsaid

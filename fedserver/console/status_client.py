@@ -1,0 +1,88 @@
+"""Asks a running server what it is doing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from common.access.channel import open_channel
+from common.access.credentials import Access, Credentials
+from common.errors import AccessError, UnavailableError
+from common.wire.chunks import name_of
+from common.wire.messages import DIRECTIONS, SERVICE
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.federation_pb2_grpc import FederationStub
+
+
+def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
+    """The status of a server as plain values."""
+    credentials = access.read() if access is not None else Credentials()
+    with open_channel(server, credentials) as channel:
+        try:
+            stub = FederationStub(channel)
+            reply = stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=credentials.metadata)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise AccessError(f"{server}: {error.details()}") from error
+            raise UnavailableError(
+                f"no server answers at {server}; start one with: fedserver run --listen {server}"
+            ) from error
+    return described(reply)
+
+
+def described(reply: pb.StatusReply) -> dict[str, Any]:
+    """A server's answer as plain values."""
+    counts: dict[str, dict[str, int]] = {direction: {} for direction in DIRECTIONS}
+    for count in reply.bytes:
+        counts.setdefault(count.direction, {})[count.purpose] = count.bytes
+    last = reply.last if reply.HasField("last") else None
+    return {
+        "run_id": reply.run_id,
+        "algorithm": reply.algorithm,
+        "model": reply.model,
+        "dataset": reply.dataset,
+        "phase": name_of(pb.StatusReply.Phase.Name, reply.phase).lower(),
+        "round": reply.round,
+        "rounds": reply.rounds,
+        "num_clients": reply.num_clients,
+        "clients": [
+            {
+                "name": client.name,
+                "index": client.index,
+                "examples": client.examples,
+                "counted_round": client.counted_round,
+                "state": client.state,
+            }
+            for client in reply.clients
+        ],
+        "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
+        "bytes": counts,
+        "traffic": _traffic(reply),
+    }
+
+
+def require_health(server: str, access: Access | None = None, timeout_s: float = 3.0) -> None:
+    """Raises unless the server says by the gRPC health protocol that it serves."""
+    with open_channel(server, access.read() if access is not None else Credentials()) as channel:
+        try:
+            request = health_pb2.HealthCheckRequest(service=SERVICE)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise UnavailableError(f"no server answers at {server}: {error.code().name}") from error
+    if reply.status != health_pb2.HealthCheckResponse.SERVING:
+        status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
+        raise UnavailableError(f"the server at {server} does not serve: {status}")
+
+
+def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:
+    """Payload, encoded and socket bytes by client and direction."""
+    table: dict[str, dict[str, dict[str, int | None]]] = {}
+    for count in reply.traffic:
+        table.setdefault(count.client, {})[count.direction] = {
+            "payload": count.payload,
+            "encoded": count.encoded,
+            "socket": count.socket if count.HasField("socket") else None,
+        }
+    return table

@@ -1,0 +1,64 @@
+"""The status of a run and the certificates of a federation, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedserver.keys.issued import Issued
+
+
+def show_status(status: dict[str, Any]) -> None:
+    """Prints a status as three small tables."""
+    console = Console(markup=False)  # Names come from a peer.
+    last = status["last"]
+    accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
+    console.print(
+        f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
+        f"{status['phase']}, round {status['round']} of {status['rounds']}{accuracy}",
+        highlight=False,
+    )
+    clients = Table("client", "index", "examples", "last counted", "state")
+    for client in status["clients"]:
+        clients.add_row(
+            client["name"],
+            str(client["index"]),
+            str(client["examples"]),
+            str(client["counted_round"]),
+            client["state"],
+        )
+    console.print(clients)
+    purposes = list(status["bytes"]["down"])
+    traffic = Table("bytes", *purposes)
+    for direction, counts in status["bytes"].items():
+        traffic.add_row(direction, *(f"{counts.get(purpose, 0):,}" for purpose in purposes))
+    console.print(traffic)
+    by_client = Table("client", "direction", "payload", "encoded", "on the socket")
+    for client, directions in status["traffic"].items():
+        for direction, counts in directions.items():
+            credentials = (
+                "-" if counts[k] is None else f"{counts[k]:,}" for k in ("payload", "encoded", "socket")
+            )
+            by_client.add_row(client or "(no seat)", direction, *credentials)
+    console.print(by_client)
+
+
+def show_certificates(entries: Iterable[Issued]) -> None:
+    """Prints certificates as a table, with the beginning of each serial."""
+    table = Table()
+    for title in ("name", "kind", "state", "from", "until", "for", "serial"):
+        table.add_column(title, overflow="fold", no_wrap=title in ("from", "until"))
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            entry.kind,
+            entry.state,
+            f"{entry.valid_from:%Y-%m-%d}",
+            f"{entry.valid_until:%Y-%m-%d}",
+            "\n".join(entry.sans),
+            f"{entry.serial:x}"[:8],
+        )
+    Console().print(table)

@@ -1,0 +1,131 @@
+"""Enrolment tokens, for federations to which certificates are too much: a folder with two files per client.
+
+NAME.token   the secret, for the client; it can be removed here once it is handed over
+NAME.json    what the server needs to recognise it: a SHA-256 of it, its end, and whether it was revoked
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from common import atomic
+from common.access.certificates import minute
+from common.errors import AccessError, ConfigError, StateError
+from common.names import is_name, natural, require_name
+from fedserver.keys.issued import DAYS, MAX_DAYS, Issued
+
+SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a client's token."""
+
+    sha256: str
+    valid_from: datetime
+    valid_until: datetime
+    revoked: bool
+
+    def state(self, now: datetime) -> str:
+        """valid, revoked or expired."""
+        return "revoked" if self.revoked else "expired" if now > self.valid_until else "valid"
+
+
+class Tokens:
+    """Issues, recognises and revokes tokens."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.folder = folder
+        self._clock = clock
+
+    def issue(self, name: str, days: int = DAYS, *, renew: bool = False) -> Issued:
+        """Makes NAME.token; the token that this client had is not valid any more."""
+        require_name(name)
+        if not 1 <= days <= MAX_DAYS:
+            raise ConfigError(f"--days must be from 1 to {MAX_DAYS}, got {days}")
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        now, record = self._clock(), None if renew else self._read(name)
+        if record is not None and record.state(now) == "valid":
+            until = minute(record.valid_until)
+            raise ConfigError(f"{name!r} has a token until {until}; give --renew to replace it")
+        token = f"{name}:{secrets.token_urlsafe(SECRET_BYTES)}"
+        record = Record(_hash(token), now, now + timedelta(days=days), False)
+        atomic.write_bytes(self.folder / f"{name}.token", f"{token}\n".encode(), 0o600)
+        self._write(name, record)
+        return self._described(name, record)
+
+    def revoke(self, name: str) -> bool:
+        """Makes a client's token invalid; returns whether it was valid before."""
+        record = self._read(name) if is_name(name) else None
+        if record is None:
+            raise ConfigError(
+                f"expected a name that has a token, got {name!r}; "
+                f"see: fedserver tokens show --dir {self.folder}"
+            )
+        self._write(name, Record(record.sha256, record.valid_from, record.valid_until, True))
+        return not record.revoked
+
+    def show(self) -> list[Issued]:
+        """Every token, by name."""
+        names = sorted((path.stem for path in self.folder.glob("*.json") if is_name(path.stem)), key=natural)
+        records = ((name, self._read(name)) for name in names)
+        return [self._described(name, record) for name, record in records if record is not None]
+
+    def name_of(self, token: str) -> str:
+        """The client that a token was issued to; raises unless it is valid. Takes as long for any secret."""
+        name = token.partition(":")[0]
+        record = self._read(name) if is_name(name) else None
+        expected = record.sha256 if record is not None else _hash("")
+        if not hmac.compare_digest(_hash(token), expected) or record is None:
+            raise AccessError("this token is not known here; ask for one: fedserver tokens issue NAME")
+        state = record.state(self._clock())
+        if state == "revoked":
+            raise AccessError(f"the token of {name} was revoked", credential_of(token))
+        if state == "expired":
+            raise AccessError(
+                f"the token of {name} expired on {minute(record.valid_until)}", credential_of(token)
+            )
+        return name
+
+    def _described(self, name: str, record: Record) -> Issued:
+        return Issued(
+            name=name,
+            kind="token",
+            serial=int(record.sha256[:16], 16),
+            valid_from=record.valid_from,
+            valid_until=record.valid_until,
+            sans=(),
+            state=record.state(self._clock()),
+        )
+
+    def _read(self, name: str) -> Record | None:
+        path = self.folder / f"{name}.json"
+        try:
+            found = json.loads(path.read_text())
+            start, end = (datetime.fromisoformat(found[key]) for key in ("valid_from", "valid_until"))
+            return Record(str(found["sha256"]), start, end, bool(found["revoked"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StateError(f"{path} is damaged: {error!r}; issue a new token with --renew") from error
+
+    def _write(self, name: str, record: Record) -> None:
+        moments = {key: getattr(record, key).isoformat() for key in ("valid_from", "valid_until")}
+        data = json.dumps(vars(record) | moments, indent=2).encode() + b"\n"
+        atomic.write_bytes(self.folder / f"{name}.json", data, 0o600)
+
+
+def credential_of(token: str) -> str:
+    """What may be said of a token without giving it away."""
+    return f"token {_hash(token)[:16]}"
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

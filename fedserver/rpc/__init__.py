@@ -1,0 +1,1 @@
+"""The calls of federation.proto: from gRPC to the run and back."""

@@ -1,0 +1,1 @@
+"""The run: members, the open round, deadlines, the fold."""

@@ -1,0 +1,145 @@
+"""The state of a run after each round, on disk, so that a killed server goes on where it was.
+
+checkpoints/round-RRRRRR.safetensors holds x, the buffers, c and, for an algorithm that has one, h, with a
+note: the round, the round that counts for every client, how the round went, and a checksum over the tensors.
+The c_i are in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
+what else the run directory says about it can be made from it again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+from common.errors import StateError
+from common.json_files import has_form
+from common.records.rounds import BYTES
+from common.tensors import safetensors_files
+from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
+
+KEPT = 3
+"""Checkpoints that are kept, so that there is an older one if the newest is damaged."""
+_TOLD = ("round", "counted", "norms", "shared", "closing")
+_NOTE = {
+    "round": int,
+    "counted": {str: int},
+    "norms": {str: float},
+    "shared": bool,
+    "closing": {"updates": int, "train_loss": float, "bytes": BYTES, "seconds": {"round": float}},
+    "has_h": bool,
+    "crc32c": int,
+}
+_FILE = re.compile(r"round-(\d{6,})\.safetensors")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after one of its rounds."""
+
+    round: int
+    flat: Flat
+    """x, buffers and c."""
+    h: dict[int, Float64]
+    """The server's own state by tensor; empty for an algorithm that has none."""
+    counted: dict[int, int]
+    """The last counted round by client index."""
+    norms: dict[int, float]
+    """||c_i|| by client index."""
+    shared: bool
+    """Whether c follows from what x did in this round."""
+    closing: dict[str, Any] = field(default_factory=dict)
+    """The round's record but for the evaluation of x."""
+
+
+class Checkpoints:
+    """The folder of checkpoints of a run."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self._folder = folder
+        self._model = layout
+        folder.mkdir(exist_ok=True)
+
+    def _layout(self, has_h: bool) -> Layout:
+        """The same tensors in the same places, under names that differ by purpose; then h."""
+        specs = self._model.specs
+        named = [TensorSpec(f"{s.purpose.name.lower()}/{s.name}", s.dtype, s.shape) for s in specs]
+        parameters = [s for s in specs if s.purpose is Purpose.MODEL] if has_h else []
+        return Layout([*named, *(TensorSpec(f"h/{s.name}", "float64", s.shape) for s in parameters)])
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Makes a round count; drops the oldest checkpoint."""
+        layout = self._layout(bool(checkpoint.h))
+        flat = checkpoint.flat
+        if checkpoint.h:
+            flat = layout.allocate()
+            flat[: len(checkpoint.flat)] = checkpoint.flat
+            for k, value in enumerate(checkpoint.h.values(), start=len(self._model.specs)):
+                layout.array(flat, k).reshape(-1)[:] = value
+        told = {name: getattr(checkpoint, name) for name in _TOLD}
+        told |= {"has_h": bool(checkpoint.h), "crc32c": google_crc32c.value(flat)}
+        note = {"checkpoint": json.dumps(told)}
+        safetensors_files.write(self._path(checkpoint.round), layout, flat, Purpose.MODEL, note=note)
+        for r in self.rounds()[:-KEPT]:
+            self._path(r).unlink(missing_ok=True)
+
+    def rounds(self) -> list[int]:
+        """Rounds that have a checkpoint."""
+        matches = (_FILE.fullmatch(path.name) for path in self._folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def read(self, r: int) -> Checkpoint:
+        """The checkpoint of a round; raises if it is damaged."""
+        path = self._path(r)
+        try:
+            told = json.loads(safetensors_files.read_note(path)["checkpoint"])
+            if not has_form(told, _NOTE) or told["round"] != r:
+                raise StateError(f"{path} is not a checkpoint of round {r}: its note has another form")
+            layout = self._layout(bool(told.pop("has_h")))
+            flat = safetensors_files.read(path, layout)
+            if google_crc32c.value(flat) != told.pop("crc32c"):
+                raise StateError(f"{path} is damaged: its checksum is wrong")
+            for name in ("counted", "norms"):
+                told[name] = {int(i): value for i, value in told[name].items()}
+            tensors = layout.specs[len(self._model.specs) :]
+            keys = self._model.indices(Purpose.MODEL)[: len(tensors)]
+            h = {
+                key: np.array(layout.array(flat, len(self._model.specs) + k)).reshape(-1)
+                for k, key in enumerate(keys)
+            }
+            return Checkpoint(flat=flat[: self._model.num_bytes], h=h, **told)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise StateError(f"{path} is not a checkpoint of this run: {error!r}") from error
+
+    def newest(self, usable: Callable[[Checkpoint], None], say: Callable[[str], None]) -> Checkpoint | None:
+        """The newest one that is whole and that `usable` does not raise for; None if there is none."""
+        rounds = self.rounds()
+        for r in reversed(rounds):
+            try:
+                checkpoint = self.read(r)
+                usable(checkpoint)
+            except StateError as error:
+                say(f"{error}; going back to an older checkpoint")
+                continue
+            return checkpoint
+        if rounds:
+            raise StateError(
+                f"{self._folder}: none of {len(rounds)} checkpoints can be used; "
+                "start anew in another --run-dir"
+            )
+        return None
+
+    def drop_after(self, r: int) -> None:
+        """Removes what is newer than the checkpoint that the run goes on from."""
+        for later in self.rounds():
+            if later > r:
+                self._path(later).unlink(missing_ok=True)
+
+    def _path(self, r: int) -> Path:
+        return self._folder / f"round-{r:06d}.safetensors"

@@ -1,0 +1,160 @@
+"""Updates on disk between their arrival and the end of their round.
+
+An upload is written into a file of its own as it comes and counts only once it is whole and checked, so a
+rejected one leaves nothing behind; one whose stream broke waits for the client to go on with it. Keeping
+updates in files rather than in memory bounds the server's memory whatever the number of clients, and lets
+them be folded in the order of client indices whatever the order of arrival.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from common.errors import Fault, SupersededError, WireError
+from common.tensors.layout import Flat
+from common.wire.chunks import START, Chunk, Position, Receiver
+from common.wire.encoding import Encoding
+
+
+class Upload:
+    """One update on its way in, over one stream or, if that breaks, several."""
+
+    def __init__(self, path: Path, encoding: Encoding, update_id: str) -> None:
+        self.update_id = update_id
+        self._path = path
+        self._encoding = encoding
+        self._lock = asyncio.Lock()
+        self._stream: asyncio.Event | None = None
+        """That of the stream that may go on; set when another takes its place."""
+        self._discarded = False
+        size = max(encoding.encoded.num_bytes, 1)
+        with path.open("wb") as file:
+            # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
+            os.posix_fallocate(file.fileno(), 0, size)
+        mapped: Flat = np.memmap(path, np.uint8, "r+")
+        self.raw = mapped[: encoding.encoded.num_bytes]
+        self._receiver = Receiver(encoding.encoded, self.raw)
+
+    async def begin(self) -> asyncio.Event:
+        """Starts a stream and ends an earlier one; the event tells it that its own time is over."""
+        self._end_stream()
+        async with self._lock:
+            self._end_stream()
+            self._stream = asyncio.Event()
+            return self._stream
+
+    def _end_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.set()
+
+    def require_current(self, stream: asyncio.Event) -> None:
+        """Raises for a stream whose update another stream goes on with, or starts again."""
+        if stream is not self._stream or stream.is_set() or self._discarded:
+            raise SupersededError("another stream of this client goes on with its update")
+
+    @property
+    def position(self) -> Position:
+        """Everything before this has come."""
+        return self._receiver.position
+
+    async def add(self, stream: asyncio.Event, chunk: Chunk) -> None:
+        """Takes in one chunk of a stream."""
+        async with self._lock:
+            self.require_current(stream)
+            writing = asyncio.ensure_future(asyncio.to_thread(self._receiver.add, chunk))
+            try:
+                await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # The client is gone, but the thread is not: what it writes must be counted or not at all.
+                await asyncio.gather(writing, return_exceptions=True)
+                raise
+
+    def check_complete(self, seen: Flat) -> None:
+        """Raises unless every byte has come and every number is finite; `seen` is the round's broadcast."""
+        self._receiver.finish()
+        self._encoding.require_decodable(self.raw, seen)
+
+    def keep(self, path: Path) -> None:
+        """Gives the finished update its place in the round."""
+        path.parent.mkdir(exist_ok=True)
+        self._path.replace(path)
+
+    def discard(self) -> None:
+        """Removes what was not kept, and ends a stream that is still alive."""
+        self._discarded = True
+        self._end_stream()
+        self._path.unlink(missing_ok=True)
+
+
+class Spool:
+    """The folder of updates of a run."""
+
+    def __init__(self, folder: Path, encoding: Encoding) -> None:
+        self._folder = folder
+        self._encoding = encoding
+        self._numbers = itertools.count()
+        self._parts: dict[int, Upload] = {}
+        """Uploads that are not whole yet, by client index."""
+        folder.mkdir()
+
+    def part(self, i: int, update_id: str) -> Upload | None:
+        """What has come so far of this update of client i."""
+        part = self._parts.get(i)
+        return part if part is not None and part.update_id == update_id else None
+
+    def upload(self, i: int, update_id: str, start: Position) -> Upload:
+        """Room for an update whose manifest has been checked, or what has come of it so far."""
+        part = self.part(i, update_id)
+        if start != START:
+            if part is None or part.position != start:
+                at = part.position if part is not None else START
+                raise WireError(
+                    Fault.WRONG_OFFSET, f"goes on at {start}, but expected {at}; ask UpdateProgress"
+                )
+            return part
+        self.drop(i)
+        path = self._folder / f"upload-{next(self._numbers)}.part"
+        self._parts[i] = Upload(path, self._encoding, update_id)
+        return self._parts[i]
+
+    def keep(self, i: int, r: int, upload: Upload) -> None:
+        """ByteCounts an upload of client i as whole."""
+        assert self._parts[i] is upload, "a stream that may go on has the upload that is there"
+        self._parts.pop(i).keep(self.path(r, i))
+
+    def drop(self, i: int, upload: Upload | None = None) -> None:
+        """Forgets the upload of client i; only if it is this one, where one is given."""
+        if i in self._parts and upload in (None, self._parts[i]):
+            self._parts.pop(i).discard()
+
+    def path(self, r: int, i: int) -> Path:
+        """Where the update of client i for round r is kept."""
+        return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
+
+    def read(self, r: int, i: int) -> Flat:
+        """A kept update, mapped rather than loaded."""
+        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
+        return mapped[: self._encoding.encoded.num_bytes]
+
+    def values_path(self, r: int, i: int) -> Path:
+        """Where its decoded values are, if they are needed in a file."""
+        return self.path(r, i).with_suffix(".values")
+
+    def write_values(self, r: int, i: int, values: Flat, suffix: str = ".values") -> Flat:
+        """Decoded values of a kept update, or what goes with it, mapped rather than held in memory."""
+        path = self.values_path(r, i).with_suffix(suffix)
+        values.tofile(path)
+        mapped: Flat = np.memmap(path, np.uint8, "r")
+        return mapped
+
+    def drop_round(self, r: int) -> None:
+        """Removes all updates of a round, and what is left of broken uploads."""
+        for i in list(self._parts):
+            self.drop(i)
+        shutil.rmtree(self._folder / f"round-{r:06d}", ignore_errors=True)

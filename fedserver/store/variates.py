@@ -1,0 +1,111 @@
+"""Every client's variate as last counted, one file each: c_i, or FedDyn's l_i.
+
+c moves by the differences between a client's new c_i and the one counted before; the server keeps the latter
+itself, so that a client which lost its own gets it back and c stays the mean of all c_i. A new variate is
+written beside the old one when its update is folded and takes its place when the round closes. Those that an
+older checkpoint may need are kept in an archive.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from common.algorithms.base import Algorithm
+from common.tensors import safetensors_files
+from common.tensors.layout import Flat, Layout, Purpose, norm
+
+_FILE = re.compile(r"client-(\d{5,})-round-(\d{6,})\.safetensors")
+
+
+class Variates:
+    """The variates of all clients of a run."""
+
+    def __init__(
+        self, folder: Path, archive: Path, layout: Layout, algorithm: Algorithm, prox_weight: float
+    ) -> None:
+        self._folder = folder
+        self._archive = archive
+        self._model_layout = layout
+        self._algorithm = algorithm
+        self._prox_weight = prox_weight
+        self.layout = algorithm.variates(layout)
+        self.counted: dict[int, int] = {}
+        """Last counted round by client index."""
+        self.norms: dict[int, float] = {}
+        """||c_i|| by client index."""
+        for each in (folder, archive):
+            each.mkdir(parents=True, exist_ok=True)
+
+    def restore(self, counted: dict[int, int], norms: dict[int, float]) -> None:
+        """Goes back to what counted after some round; raises if a variate of then is not whole."""
+        self.counted, self.norms = dict(counted), dict(norms)
+        for path, i, r in _files(self._archive):
+            if self.counted.get(i) == r:
+                path.replace(self._path(i, r))
+        for path, i, r in _files(self._folder):
+            if r < self.counted.get(i, 0):
+                path.replace(self._archive / path.name)  # An older checkpoint may need it.
+            elif r != self.counted.get(i):
+                path.unlink()
+        for i in self.counted:
+            self.read(i)
+
+    def read(self, i: int) -> Flat | None:
+        """The variate of a client; None while it is still zero or where the algorithm has none."""
+        if i not in self.counted or not self.layout.specs:
+            return None
+        return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+
+    def stage(self, i: int, r: int, seen: Flat, values: Flat) -> None:
+        """Writes the variate that client i has after its update for round r; `seen` is the broadcast."""
+        if self.layout.specs:
+            sent = bool(self._model_layout.indices(Purpose.CONTROL))
+            new = self._sent(values) if sent else self._computed(i, seen, values)
+            safetensors_files.write(self._path(i, r), self.layout, new, Purpose.CLIENT_CONTROL)
+            arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
+            self.norms[i] = norm(arrays)
+
+    def count(self, i: int, r: int) -> None:
+        """Takes note that a client's update entered round r."""
+        if self.layout.specs and i in self.counted:
+            before = self._path(i, self.counted[i])
+            before.replace(self._archive / before.name)
+        self.counted[i] = r
+
+    def prune(self, oldest: int) -> None:
+        """Drops what no checkpoint from round `oldest` on can need."""
+        newest: dict[int, int] = {}
+        for _, i, r in _files(self._archive):
+            if r <= oldest:
+                newest[i] = max(r, newest.get(i, 0))
+        for path, i, r in _files(self._archive):
+            if r < newest.get(i, 0) or self.counted.get(i, oldest + 1) <= oldest:
+                path.unlink()
+
+    def _sent(self, values: Flat) -> Flat:
+        """The c_i of an update."""
+        new = self.layout.allocate()
+        for to, at in enumerate(self._model_layout.indices(Purpose.CONTROL)):
+            self.layout.raw(new, to)[:] = self._model_layout.raw(values, at)
+        return new
+
+    def _computed(self, i: int, seen: Flat, values: Flat) -> Flat:
+        """The variate that the client computes for itself, by the same operations in the same precision."""
+        old, new = self.read(i), self.layout.allocate()
+        for to, at in enumerate(self._model_layout.indices(Purpose.MODEL)):
+            before = self.layout.array(new if old is None else old, to)
+            x, y = (self._model_layout.array(flat, at) for flat in (seen, values))
+            self.layout.array(new, to)[...] = self._algorithm.next_variate(
+                before, None, x, y, 0.0, self._prox_weight
+            )
+        return new
+
+    def _path(self, i: int, r: int) -> Path:
+        return self._folder / f"client-{i:05d}-round-{r:06d}.safetensors"
+
+
+def _files(folder: Path) -> list[tuple[Path, int, int]]:
+    """The variates in a folder, with client index and round."""
+    matches = ((path, _FILE.fullmatch(path.name)) for path in folder.iterdir())
+    return [(path, int(match[1]), int(match[2])) for path, match in matches if match]

@@ -1,0 +1,1 @@
+"""The byte ledger: every message by purpose, and what the kernel counted."""

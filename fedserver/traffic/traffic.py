@@ -1,0 +1,164 @@
+"""The byte ledger: every message of every call, by round, client, direction, purpose and tensor.
+
+Of each message the payload (bytes of a tensor) and the encoded size (the protobuf message with the payload
+in it) are counted; beside that the kernel's count of bytes on each client's connections. A message belongs to
+the round it is about while that round is open, and to none before and after.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from common.wire.byte_counts import ByteCounts
+from common.wire.capture import CaptureWriter
+from common.wire.messages import DIRECTIONS, CallFollower, ClassifiedMessage
+from fedserver.traffic.sockets import Address, Connections, address
+
+SAMPLE_S = 0.25
+"""Connections are asked for their bytes at the end of a call, but not more often than this."""
+
+
+class Traffic:
+    """ByteCounts and, if asked to, captures the messages of a run."""
+
+    def __init__(self, is_member: Callable[[str], bool], capture: CaptureWriter | None = None) -> None:
+        self._is_member = is_member
+        self._capture = capture
+        self._numbers = itertools.count()
+        self._round = 0
+        self._open = ByteCounts()
+        self._rest = ByteCounts()
+        """Of closed rounds, and of none."""
+        self._outside = ByteCounts()
+        self._sums = ByteCounts()
+        """The same without tensors, for those who ask meanwhile."""
+        self._connections: Connections | None = None
+        self._socket_closed: Counter[tuple[str, str]] = Counter()
+
+    def watch(self, port: int) -> None:
+        """Lets the connections to this port be counted too, where the kernel can tell."""
+        self._connections = Connections(port) if Connections.can_tell() else None
+
+    def call(self, rpc: str, peer: str) -> Call:
+        """A call whose messages are to be counted."""
+        return Call(self, rpc, next(self._numbers), address(peer))
+
+    def open_round(self, r: int) -> None:
+        """From now on messages about round r are counted in it."""
+        self._round = r
+
+    def close_round(self) -> dict[str, Any]:
+        """What the round that closes has cost, for its record."""
+        closed, self._open, self._round = self._open, ByteCounts(), 0
+        self._rest.update(closed)
+        return {
+            "bytes": closed.by_purpose(),
+            "socket": self._socket_bytes_of_round(),
+            "traffic": closed.detailed(),
+        }
+
+    def _socket_bytes_of_round(self) -> dict[str, dict[str, int]] | None:
+        if self._connections is None:
+            return None
+        self._connections.sample()
+        since = self._connections.total - self._socket_closed
+        self._socket_closed = self._connections.total.copy()
+        return _socket_table(since)
+
+    def whole(self) -> dict[str, Any]:
+        """Everything since the server started, inside and outside of rounds."""
+        if self._connections is not None:
+            self._connections.sample()
+            self._connections.count_strangers()
+        total = self._total()
+        return {
+            "bytes": total.by_purpose(),
+            "outside": self._outside.by_purpose(),
+            "open": {"round": self._round, "bytes": self._open.by_purpose()} if self._round else None,
+            "socket": None if self._connections is None else _socket_table(self._connections.total),
+            "traffic": total.detailed(),
+        }
+
+    def by_purpose(self) -> dict[str, dict[str, int]]:
+        """All bytes since the server started."""
+        return self._sums.by_purpose()
+
+    def by_client(self) -> dict[tuple[str, str], tuple[int, int, int | None]]:
+        """Payload, encoded and socket bytes since the server started, by client and direction."""
+        if self._connections is not None:
+            self._connections.sample(at_most_every=SAMPLE_S)
+        return {
+            key: (*counts, None if self._connections is None else self._connections.total[key])
+            for key, counts in self._sums.by_client().items()
+        }
+
+    def _total(self) -> ByteCounts:
+        total = ByteCounts()
+        total.update(self._rest)
+        total.update(self._open)
+        return total
+
+    def count(self, call: Call, message: ClassifiedMessage) -> None:
+        """ByteCounts one message of a call, and captures it."""
+        client = message.client if self._is_member(message.client) else ""
+        if client and call.peer is not None and self._connections is not None:
+            self._connections.belongs_to(call.peer, client)
+        r = message.round if message.round == self._round else 0
+        for counts in (self._open,) if r else (self._rest, self._outside):
+            counts.add(client, call.rpc, message.up, message.entry, len(message.data))
+        self._sums.add(client, "", message.up, replace(message.entry, kind="", tensor=""), len(message.data))
+        if self._capture is not None:
+            self._capture.write(call.rpc, call.number, replace(message, client=client, round=r))
+
+    def progress(self, call: Call) -> int | None:
+        """Bytes that have come on the connection of a call; None where that cannot be told."""
+        if self._connections is None or call.peer is None:
+            return None
+        return self._connections.received(call.peer)
+
+    def sample(self) -> None:
+        """Asks for the bytes on the connections, if that has not just been done."""
+        if self._connections is not None:
+            self._connections.sample(at_most_every=SAMPLE_S)
+
+
+def _socket_table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    return {client: {d: counts[client, d] for d in DIRECTIONS} for client in sorted({c for c, _ in counts})}
+
+
+class Call:
+    """One call on its way: hand it every message that passes."""
+
+    def __init__(self, traffic: Traffic, rpc: str, number: int, peer: Address | None) -> None:
+        self._traffic = traffic
+        self._followed = CallFollower(rpc, self._count)
+        self.rpc = rpc
+        self.number = number
+        self.peer = peer
+
+    def _count(self, message: ClassifiedMessage) -> None:
+        self._traffic.count(self, message)
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._followed.close()
+        self._traffic.sample()
+
+    def received(self, data: bytes) -> bytes:
+        """Notes a message from the client, and gives it back."""
+        self._followed.note(True, data)
+        return data
+
+    def sent(self, data: bytes) -> bytes:
+        """Notes a message to the client, and gives it back."""
+        self._followed.note(False, data)
+        return data

@@ -1,0 +1,1 @@
+"""The process beside the server that has torch."""

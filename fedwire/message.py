@@ -1,0 +1,139 @@
+"""One message in full: its fields, and its tensors with what their numbers look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+
+from common.errors import DataError
+from common.tensors.layout import DTYPES, Array, Flat, to_float64
+from common.wire.chunks import read_chunk
+from common.wire.encoding import Encoding
+from fedpvr.v1 import federation_pb2 as pb
+from fedwire.listing import row
+from fedwire.source import Capture, Message
+from fedwire.transfers import Transfer, transfers, values
+
+_TYPES: dict[tuple[str, bool], type[Protobuf]] = {
+    ("Join", True): pb.JoinRequest,
+    ("Join", False): pb.JoinReply,
+    ("PullRound", True): pb.PullRoundRequest,
+    ("PullRound", False): pb.RoundFrame,
+    ("PushUpdate", True): pb.UpdateFrame,
+    ("PushUpdate", False): pb.PushUpdateReply,
+    ("UpdateProgress", True): pb.UpdateProgressRequest,
+    ("UpdateProgress", False): pb.UpdateProgressReply,
+    ("Status", True): pb.StatusRequest,
+    ("Status", False): pb.StatusReply,
+}
+
+
+def inspect(capture: Capture, number: int) -> dict[str, Any]:
+    """Everything about one message; that of a header includes the tensors that follow it."""
+    if not 0 <= number < len(capture.messages):
+        raise DataError(f"the capture has messages 0 to {len(capture.messages) - 1}, got {number}")
+    message = capture.messages[number]
+    described = row(message)
+    if message.entry.kind == "chunk":
+        return described | {"chunk": _chunk(capture, message)}
+    described["fields"] = _fields(capture, message)
+    if message.entry.kind == "header":
+        found = transfers(capture)
+        mine = next((t for t in found if message in t.headers), None)
+        if mine is not None:
+            described["tensors"] = _tensors(capture, found, mine)
+    return described
+
+
+def _fields(capture: Capture, message: Message) -> dict[str, Any]:
+    kind = _TYPES.get((message.rpc, message.up))
+    if kind is None:
+        return {}
+    try:
+        parsed = kind.FromString(capture.data(message))
+    except DecodeError as error:
+        raise DataError(f"message {message.number} is no {kind.DESCRIPTOR.name}: {error}") from error
+    fields: dict[str, Any] = MessageToDict(parsed, preserving_proto_field_name=True)
+    inner: dict[str, Any] = fields.get("header", fields)
+    inner.pop("tensors", None)
+    return inner
+
+
+def _chunk(capture: Capture, message: Message) -> dict[str, Any]:
+    chunk = read_chunk(capture.data(message))
+    assert chunk is not None, "its kind says so"
+    mine = next((t for t in transfers(capture) if message in t.chunks), None)
+    described: dict[str, Any] = {
+        "offset": chunk.offset,
+        "bytes": len(chunk.data),
+        "crc32c": f"{chunk.crc32c:08x}",
+    }
+    if mine is None or chunk.tensor >= len(mine.encoding.layout.specs):
+        return described
+    spec, tensor_encoding = (
+        mine.encoding.layout.specs[chunk.tensor],
+        mine.encoding.tensor_encodings[chunk.tensor],
+    )
+    described |= {
+        "tensor": spec.name,
+        "shape": spec.shape,
+        "dtype": spec.dtype,
+        "codec": tensor_encoding.codec.name,
+    }
+    storage = DTYPES[spec.dtype].storage
+    if (
+        not tensor_encoding.codec.lossy
+        and chunk.offset % storage.itemsize == 0
+        and len(chunk.data) % storage.itemsize == 0
+    ):
+        described |= numbers(chunk.data.view(storage), spec.dtype)
+    return described
+
+
+def _tensors(capture: Capture, found: list[Transfer], mine: Transfer) -> list[dict[str, Any]]:
+    encoding = mine.encoding
+    try:
+        flat = values(capture, mine, found)
+    except DataError as error:
+        return [
+            _tensor(encoding, k, None) | {"problem": str(error)}
+            for k in range(len(encoding.tensor_encodings))
+        ]
+    return [_tensor(encoding, k, flat) for k in range(len(encoding.tensor_encodings))]
+
+
+def _tensor(encoding: Encoding, k: int, flat: Flat | None) -> dict[str, Any]:
+    spec, tensor_encoding = encoding.layout.specs[k], encoding.tensor_encodings[k]
+    described: dict[str, Any] = {
+        "name": spec.name,
+        "purpose": spec.purpose.name.lower(),
+        "dtype": spec.dtype,
+        "shape": spec.shape,
+        "codec": tensor_encoding.codec.name
+        + (" of the difference to x" if tensor_encoding.difference else ""),
+        "bytes": encoding.encoded.specs[k].num_bytes,
+    }
+    if flat is not None and encoding.encoded.specs[k].num_bytes:
+        described |= numbers(encoding.layout.array(flat, k).reshape(-1), spec.dtype)
+    return described
+
+
+def numbers(elements: Array, dtype: str) -> dict[str, Any]:
+    """Norm, range, NaN count and share of zeros of some elements."""
+    if not len(elements) or not DTYPES[dtype].averages:
+        return {}
+    wide = to_float64(elements, dtype)
+    finite = wide[np.isfinite(wide)]
+    with np.errstate(over="ignore"):
+        norm = float(np.sqrt(np.square(finite).sum()))
+    return {
+        "norm": norm,
+        "min": float(finite.min()) if len(finite) else None,
+        "max": float(finite.max()) if len(finite) else None,
+        "nan": int(np.isnan(wide).sum()),
+        "zeros": float((wide == 0).mean()),
+    }

@@ -1,0 +1,1 @@
+"""Packet captures: packets, TCP streams, HTTP/2, gRPC messages."""
