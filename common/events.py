@@ -1,0 +1,121 @@
+"""What happens in a process, as typed events. Log lines for people, JSON logs and dashboards are listeners.
+
+Event                 the base: who and when; a subclass per kind of thing that happens, with its own fields
+Emit                  what code takes that has something to tell: a function of one event
+TextLog, JsonLog      listeners that write a line per event
+of_run(emit, run)     the same function for events that all belong to one run
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum
+from typing import Any, ClassVar, TextIO
+
+from common.errors import printable
+
+
+class Level(IntEnum):
+    """How much a person wants to know of an event."""
+
+    DETAIL = 10
+    """Shown with --verbose."""
+    NOTICE = 20
+    WARNING = 30
+    """Shown even with --quiet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened. A subclass adds fields and says in `text` how a person reads it."""
+
+    level: ClassVar[Level] = Level.NOTICE
+    run: str = ""
+    """Id of the run, where there is one."""
+    round: int = 0
+    """The round it is about; 0 for none."""
+    client: str = ""
+    """Name of the client it is about."""
+    reason: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The class's name as a JSON log has it: `RoundClosed` is round_closed."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def text(self) -> str:
+        """One line for people."""
+        raise NotImplementedError
+
+    def values(self) -> dict[str, Any]:
+        """The fields that say something, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if value not in ("", 0, None) or name == "round"}
+
+
+Emit = Callable[[Event], None]
+
+
+def of_run(emit: Emit, run: str) -> Emit:
+    """Fills in the run of every event."""
+    return lambda event: emit(replace(event, run=run))
+
+
+def to_all(*listeners: Emit) -> Emit:
+    """Hands every event to all listeners, in this order."""
+
+    def emit(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return emit
+
+
+def unheard(event: Event) -> None:
+    """A listener for those who are not interested."""
+
+
+class TextLog:
+    """Plain lines with the time of day."""
+
+    def __init__(self, least: Level = Level.NOTICE, file: TextIO | None = None) -> None:
+        self._least = least
+        self._file = file
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Writes an event that is important enough."""
+        if event.level >= self._least:
+            with self._lock:
+                line = f"{time.strftime('%H:%M:%S')} {printable(event.text())}"
+                print(line, file=self._file or sys.stdout, flush=True)
+
+
+class JsonLog:
+    """One JSON object a line: time, level, event, its fields, and the text that people would read."""
+
+    def __init__(self, least: Level = Level.NOTICE, file: TextIO | None = None) -> None:
+        self._least = least
+        self._file = file
+        self._lock = threading.Lock()
+
+    def __call__(self, event: Event) -> None:
+        """Writes an event that is important enough."""
+        if event.level < self._least:
+            return
+        record = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+            + f".{time.time_ns() // 10**6 % 1000:03d}Z",
+            "level": event.level.name.lower(),
+            "event": event.kind,
+            **event.values(),
+            "text": printable(event.text()),
+        }
+        with self._lock:
+            print(json.dumps(record, default=str), file=self._file or sys.stdout, flush=True)
