@@ -54,11 +54,12 @@ class Event:
         raise NotImplementedError
 
     def values(self) -> dict[str, Any]:
-        """The fields that say something, by name."""
+        """The fields by name; of those that every event has, the ones that say something."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in found.items() if value not in ("", 0, None) or name == "round"}
+        return {name: value for name, value in found.items() if value or name not in _COMMON}
 
 
+_COMMON = frozenset(field.name for field in fields(Event))
 Emit = Callable[[Event], None]
 
 
