@@ -59,6 +59,16 @@ class Event:
         return {name: value for name, value in found.items() if value or name not in _COMMON}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trouble(Event):
+    """Something is wrong with a file or a setting, and the process goes on; `reason` says all of it."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return self.reason
+
+
 _COMMON = frozenset(field.name for field in fields(Event))
 Emit = Callable[[Event], None]
 

@@ -13,6 +13,7 @@ from common import commandline
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.errors import ConfigError, RunError
+from common.events import TextLog
 from common.names import require_name
 
 
@@ -132,7 +133,7 @@ def run(
         own = OwnDataset(dataset, data_dir, shard)
     elif data is not None:
         own = OwnPictures(data, commandline.say)
-    writer = CaptureWriter(capture, commandline.say) if capture is not None else None
+    writer = CaptureWriter(capture, TextLog()) if capture is not None else None
     with commandline.stopped_by_signals(), ExitStack() as stack:
         if state_root is not None:
             name, state = stack.enter_context(first_free(state_root))

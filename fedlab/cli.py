@@ -16,6 +16,7 @@ from common.algorithms import ALGORITHMS
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.errors import ConfigError
+from common.events import TextLog
 from common.models import names
 from common.wire.codecs import Codecs
 from fedserver import presets
@@ -73,7 +74,7 @@ def simulate(**settings: Any) -> None:
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, commandline.say)
+        run_simulation(config, run_dir, TextLog())
 
 
 @main.command(
@@ -95,7 +96,7 @@ def centralised(**settings: Any) -> None:
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, commandline.say)
+        run_simulation(config, run_dir, TextLog())
 
 
 @main.command(

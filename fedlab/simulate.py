@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 import torch
 
 from common.errors import ConfigError
+from common.events import Emit
 from common.tensors.layout import Flat, Layout
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.rpc.connection import Connection
 from fedclient.run.daemon import ClientConfig, Daemon
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
+from fedserver.federation import Federation, assemble
 from fedserver.rpc.service import Service
-from fedserver.run.federation import Federation
-from fedserver.run.rounds import Rounds
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.process import Prepared
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _CALLER = Caller("")
 
 
-def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> None:
+def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     """Runs a whole federation and leaves a run directory behind."""
     for name in ("deadline", "lease", "gather", "min_clients"):
         if getattr(config, name) is not None:
@@ -44,20 +44,26 @@ def simulate(config: RunConfig, run_path: Path, say: Callable[[str], None]) -> N
             raise ConfigError(f"a simulation has no {flag}: its clients take turns, and none is late")
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
-        federation = Federation(config, secrets.token_hex(6), say)
-        running = loop.start(Rounds(federation, run_dir, _InProcessWorker()).run())
-        service = Service(federation)
+        federation = loop.call(_assembled(config, run_dir, emit))
+        running = loop.start(federation.rounds.run())
         clients = [_client(f"client-{i}", config.data_dir) for i in range(config.num_clients)]
         connections = [
-            Connection(_Transport(loop, service), f"client-{i}") for i in range(config.num_clients)
+            Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
         ]
         _join_all(clients, connections, running)
-        for r in range(1, config.rounds + 2):
-            # Names are in the order of indices; after the last round everybody hears of the end.
-            for i in federation.drawn(r) if r <= config.rounds else range(config.num_clients):
+        members = federation.members
+        for r in range(1, config.rounds + 1):
+            # Names are in the order of indices.
+            for i in members.drawn(config.seed, r, config.clients_per_round):
                 clients[i].take_turn(connections[i])
+        for client, connection in zip(clients, connections, strict=True):
+            client.take_turn(connection)  # Hears of the end.
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
+
+
+async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
+    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit)
 
 
 def _client(name: str, data_dir: str) -> Daemon:

@@ -16,6 +16,7 @@ from common import commandline
 from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import SCHEDULES
 from common.data import datasets
+from common.events import TextLog
 from common.models import names
 from fedserver import presets
 from fedserver.config import VARIATES, WEIGHTINGS, RunConfig
@@ -210,9 +211,7 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(
-        config, listen, run_dir, commandline.say, access=access, capture_path=capture, resume=resume
-    )
+    ended = serve(config, listen, run_dir, TextLog(), access=access, capture_path=capture, resume=resume)
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 

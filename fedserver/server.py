@@ -6,7 +6,6 @@ import asyncio
 import resource
 import secrets
 import signal
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from common.errors import ConfigError
+from common.errors import ConfigError, UnavailableError
+from common.events import Emit
 from common.wire.capture import CaptureWriter
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.messages import SERVICE
@@ -25,10 +25,9 @@ from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
 from fedserver.access.settings import AccessSettings, TlsFiles
 from fedserver.config import RunConfig
+from fedserver.events import Listening, RunFinished, RunStarted, RunStopped
+from fedserver.federation import Federation, assemble
 from fedserver.rpc.endpoint import Endpoint
-from fedserver.rpc.service import Service
-from fedserver.run.federation import Federation
-from fedserver.run.rounds import Rounds
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
 
@@ -69,7 +68,7 @@ async def serve(
     config: RunConfig,
     listen: str,
     run_path: Path,
-    say: Callable[[str], None],
+    emit: Emit,
     *,
     access: AccessSettings,
     capture_path: Path | None = None,
@@ -81,52 +80,55 @@ async def serve(
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     access.require_safe(listen)
-    authenticator, tls, refusals = access.authenticator(say), access.tls(), Refusals(say)
+    authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         if config.gather is not None and run_dir.previous is not None:
             config = replace(config, num_clients=run_dir.previous["num_clients"])
         run_dir.require_same_settings(config.as_dict())
         run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
-        capture = CaptureWriter(capture_path, say) if capture_path is not None else None
+        capture = CaptureWriter(capture_path, emit) if capture_path is not None else None
         if capture is not None:
             stack.callback(capture.close)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         worker = WorkerProcess()
+        stack.callback(worker.close)
+        if tls is not None:
+            stack.enter_context(HandshakeLog(refusals))
+        federation = assemble(config, run_id, run_dir, worker, emit, capture)
+        endpoint = Endpoint(federation.service, authenticator, refusals)
+        server, port = await _create(endpoint, listen, tls, config.num_clients)
+        federation.traffic.watch(port)
+        await server.start()
+        emit(Listening(run=run_id, address=f"{listen.rpartition(':')[0]}:{port}"))
+        emit(_started(config, run_id, run_path))
+        patience_s = RETURN_S if run_dir.finished() else FAREWELL_S
         try:
-            if tls is not None:
-                stack.enter_context(HandshakeLog(refusals))
-            federation = Federation(config, run_id, say, capture)
-            endpoint = Endpoint(Service(federation), authenticator, refusals)
-            server, port = await _create(endpoint, listen, tls, config.num_clients)
-            federation.traffic.watch(port)
-            await server.start()
-            host = listen.rpartition(":")[0]
-            say(f"listening on {host}:{port}")
-            what = f"{config.algorithm}, {config.model} on {config.dataset}"
-            say(f"run {federation.run_id}: {what}, results in {run_path}")
-            rounds = Rounds(federation, run_dir, worker)
-            patience_s = RETURN_S if run_dir.finished() else FAREWELL_S
-            try:
-                number = await _run_until(stopped, rounds, federation, patience_s)
-            finally:
-                federation.traffic.sample()
-                await server.stop(grace=1.0)
-                await _settle()
-                run_dir.write_traffic(federation.traffic.whole())
+            number = await _run_until(stopped, federation, patience_s)
         finally:
-            worker.close()
+            federation.traffic.sample()
+            await server.stop(grace=1.0)
+            await _settle()
+            run_dir.write_traffic(federation.traffic.whole())
     if number:
-        say(f"stopped by {signal.Signals(number).name}; what was counted so far is in {run_path}")
+        emit(RunStopped(run=run_id, signal=signal.Signals(number).name, run_dir=str(run_path)))
     else:
-        say("run finished")
+        emit(RunFinished(run=run_id))
     return number
 
 
-async def _run_until(
-    stopped: asyncio.Future[int], rounds: Rounds, federation: Federation, patience_s: float
-) -> int:
+def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:
+    return RunStarted(
+        run=run_id,
+        algorithm=config.algorithm,
+        model=config.model,
+        dataset=config.dataset,
+        run_dir=str(run_path),
+    )
+
+
+async def _run_until(stopped: asyncio.Future[int], federation: Federation, patience_s: float) -> int:
     """Runs the federation to its end (0) or to a signal (its number); raises what ended it early."""
-    running: asyncio.Future[None] = asyncio.create_task(rounds.run())
+    running: asyncio.Future[None] = asyncio.create_task(federation.rounds.run())
     try:
         first: set[asyncio.Future[Any]] = {running, stopped}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -137,7 +139,8 @@ async def _run_until(
         await running
         return 0
     finally:
-        await federation.stop()
+        federation.members.turn_away(UnavailableError("the server is stopping"))
+        await federation.board.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -193,5 +196,4 @@ async def _farewell(federation: Federation, patience_s: float) -> None:
     """Waits until every client has been told of the end, but not for long."""
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            while not federation.all_told():
-                await asyncio.sleep(0.02)
+            await federation.board.all_told(federation.members.here)

@@ -114,7 +114,7 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
     """Writes the messages of a packet capture into a capture file."""
     if out.exists():
         raise ConfigError(f"{out} exists already; choose another file")
-    writer = CaptureWriter(out, problem)
+    writer = CaptureWriter(out, lambda event: problem(event.text()))
     followed: dict[int, CallFollower] = {}
     others = found = 0
     try:

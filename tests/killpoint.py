@@ -16,7 +16,7 @@ from typing import Any
 
 POINTS = {
     # The server
-    "before broadcast": ("fedserver.run.rounds", "Rounds._encode", "before"),
+    "before broadcast": ("fedserver.run.rounds", "encode", "before"),
     "mid-upload, server": ("fedserver.store.spool", "Upload.add", "before"),
     "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
     "mid-fold": ("fedserver.store.variates", "Variates.stage", "before"),

@@ -344,7 +344,7 @@ def test_a_token_is_not_sent_in_the_clear_to_another_machine(federation: Federat
 def test_a_crowd_that_is_turned_away_does_not_fill_the_log() -> None:
     said: list[str] = []
     now = [0.0]
-    refusals = Refusals(said.append, lambda: now[0])
+    refusals = Refusals(lambda event: said.append(event.text()), lambda: now[0])
     for _ in range(1000):
         refusals.note("x\n")
     now[0] = 11.0

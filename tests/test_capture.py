@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
+from common.events import unheard
 from common.wire.capture import MAGIC, CaptureWriter, Record, read_records
 from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import capture_pb2 as pb
@@ -27,7 +28,7 @@ def message(data: bytes, r: int = 1) -> ClassifiedMessage:
 def write(path: Path, messages: list[bytes]) -> list[str]:
     """Appends messages; returns what the writer said."""
     said: list[str] = []
-    writer = CaptureWriter(path, said.append)
+    writer = CaptureWriter(path, lambda event: said.append(event.text()))
     for number, data in enumerate(messages):
         writer.write("PushUpdate", number, message(data, number))
     writer.close()
@@ -127,16 +128,16 @@ def test_a_damaged_file_is_not_continued_but_left_alone(tmp_path: Path) -> None:
     data[20] ^= 1
     (tmp_path / "c").write_bytes(data)
     with pytest.raises(ConfigError, match=r"--capture .* use another file"):
-        CaptureWriter(tmp_path / "c", print)
+        CaptureWriter(tmp_path / "c", unheard)
     assert (tmp_path / "c").read_bytes() == data
 
 
 def test_two_processes_do_not_write_at_once(tmp_path: Path) -> None:
-    writer = CaptureWriter(tmp_path / "c", print)
+    writer = CaptureWriter(tmp_path / "c", unheard)
     with pytest.raises(ConfigError, match="being written by another process"):
-        CaptureWriter(tmp_path / "c", print)
+        CaptureWriter(tmp_path / "c", unheard)
     writer.close()
-    CaptureWriter(tmp_path / "c", print).close()
+    CaptureWriter(tmp_path / "c", unheard).close()
 
 
 def test_a_tail_of_zeros_is_damage_and_no_message(tmp_path: Path) -> None:
@@ -152,13 +153,13 @@ def test_a_tail_of_zeros_is_damage_and_no_message(tmp_path: Path) -> None:
 def test_a_file_that_is_something_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("do not overwrite")
     with pytest.raises(ConfigError, match=r"--capture .* is not a capture file"):
-        CaptureWriter(tmp_path / "notes.txt", print)
+        CaptureWriter(tmp_path / "notes.txt", unheard)
     assert (tmp_path / "notes.txt").read_text() == "do not overwrite"
 
 
 def test_a_full_disk_ends_the_capture_and_nothing_else(tmp_path: Path) -> None:
     said: list[str] = []
-    writer = CaptureWriter(tmp_path / "c", said.append)
+    writer = CaptureWriter(tmp_path / "c", lambda event: said.append(event.text()))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))
     try:

@@ -377,7 +377,7 @@ def test_a_usable_pair_is_valid_now_matching_and_private(folder: Path) -> None:
 def test_revocations_follow_the_file_and_outlive_a_damaged_one(folder: Path) -> None:
     said: list[str] = []
     crl = folder / "crl.pem"
-    revocations = Revocations(crl, folder / "ca.pem", said.append)
+    revocations = Revocations(crl, folder / "ca.pem", lambda event: said.append(event.text()))
     ours = serial((folder / "clinic-a.pem").read_bytes())
     assert not revocations.revoked(ours)
     Authority(folder).revoke("clinic-a")

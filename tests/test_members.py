@@ -9,7 +9,8 @@ import pytest
 
 from common.errors import JoinError
 from common.names import natural, require_name
-from fedserver.run.members import Member, Members, OwnData
+from fedserver.run.members import Members
+from fedserver.run.seats import Member, OwnData
 
 SHARDS = [[0, 1], [2], [3, 4, 5]]
 NAMES = tuple("abcdefghij")
@@ -22,7 +23,7 @@ async def _settle() -> None:
 
 def join(members: Members, name: str, own_data: OwnData | None = None) -> asyncio.Task[Member]:
     """Asks for a seat."""
-    return asyncio.create_task(members.join(name, own_data, lambda: None))
+    return asyncio.create_task(members.join(name, own_data))
 
 
 def test_indices_follow_names_whatever_the_order_of_arrival() -> None:

@@ -10,6 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from common.errors import ConfigError, RunError
+from common.events import unheard
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from tests.processes import Federation
@@ -43,7 +44,7 @@ CASES: dict[str, dict[str, Any]] = {
 )
 def test_simulation_and_federation_write_the_same_files(federation: Federation, algorithm: str) -> None:
     settings = SETTINGS | CASES[algorithm] | {"algorithm": algorithm}
-    simulate(RunConfig(**settings), federation.folder / "simulated", print)
+    simulate(RunConfig(**settings), federation.folder / "simulated", unheard)
     flags = [part for k, v in settings.items() for part in ("--" + k.replace("_", "-"), str(v))]
     federation.server(*flags)
     for i in range(2):
@@ -60,7 +61,7 @@ def test_simulation_and_federation_write_the_same_files(federation: Federation, 
 
 def test_buffers_are_counted_apart_and_averaged(tmp_path: Path) -> None:
     config = RunConfig(model="resnet8-bn", algorithm="fedavg", num_clients=2, rounds=2)
-    simulate(config, tmp_path / "run", print)
+    simulate(config, tmp_path / "run", unheard)
     record = json.loads((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()[0])
     assert record["bytes"]["up"]["buffer"] == 2 * (672 * 4 + 9 * 8)
     counter = load_file(tmp_path / "run" / "model.safetensors")["bn1.num_batches_tracked"]
@@ -69,9 +70,9 @@ def test_buffers_are_counted_apart_and_averaged(tmp_path: Path) -> None:
 
 def test_a_simulation_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--svr 'head' selects no parameter"):
-        simulate(RunConfig(svr=("head",)), tmp_path / "run", print)
+        simulate(RunConfig(svr=("head",)), tmp_path / "run", unheard)
 
 
 def test_a_simulation_that_diverges_ends_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no client has an update to give"):
-        simulate(RunConfig(eta_l=1e30, rounds=2), tmp_path / "run", print)
+        simulate(RunConfig(eta_l=1e30, rounds=2), tmp_path / "run", unheard)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from common.errors import CertificateError, ConfigError, FedError, StateError
+from common.events import Emit, Trouble
 from common.names import is_name
 
 CLIENT_URI = "fedpvr:client:"
@@ -134,9 +135,9 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
 class Revocations:
     """The serials of a revocation list, which is read again whenever its file changes."""
 
-    def __init__(self, path: Path, ca_path: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, ca_path: Path, emit: Emit) -> None:
         self._path = path
-        self._say = say
+        self._emit = emit
         self._stamp = _stamp(path)
         try:
             self._authority = read(ca_path, certificate)
@@ -155,7 +156,7 @@ class Revocations:
             try:
                 self._serials = self._read()
             except CertificateError as error:
-                self._say(f"{error}; the list that was read before stays in force")
+                self._emit(Trouble(reason=f"{error}; the list that was read before stays in force"))
         return serial in self._serials
 
     def _read(self) -> frozenset[int]:

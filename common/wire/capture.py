@@ -16,6 +16,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from common.errors import ConfigError, DataError
+from common.events import Emit, Trouble
 from common.wire.chunks import varint
 from common.wire.messages import ClassifiedMessage
 from fedpvr.v1 import capture_pb2 as pb
@@ -47,9 +48,9 @@ class Record:
 class CaptureWriter:
     """Appends to a capture file. A disk that is full ends the capture, not the run."""
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, emit: Emit) -> None:
         self._path = path
-        self._say = say
+        self._emit = emit
         self._lock = threading.Lock()
         self._process = secrets.randbits(32)
         self._file: BinaryIO | None = None
@@ -80,7 +81,8 @@ class CaptureWriter:
         if problems and not _is_cut_off(self._path, end):
             raise DataError(f"{problems[0]}; behind the damage may be good records, so use another file")
         if end < size:
-            self._say(f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}")
+            reason = f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}"
+            self._emit(Trouble(reason=reason))
             file.truncate(end)
 
     def write(self, rpc: str, call: int, message: ClassifiedMessage) -> None:
@@ -108,7 +110,8 @@ class CaptureWriter:
                     os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size - written)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                self._say(f"capture {self._path} ends here: {error.strerror}; the run goes on")
+                reason = f"capture {self._path} ends here: {error.strerror}; the run goes on"
+                self._emit(Trouble(reason=reason))
                 self._close()
 
     def close(self) -> None:

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from common.access.certificates import Revocations, client_name, expires, minute, serial
 from common.errors import AccessError
+from common.events import Emit
+from fedserver.events import TurnedAway
 from fedserver.keys.tokens import Tokens, credential_of
 
 BEARER = "Bearer "
@@ -97,8 +99,8 @@ class TokenAuthenticator:
 class Refusals:
     """Says who was turned away; the same line not again for a while, whatever a crowd may try."""
 
-    def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
-        self._say = say
+    def __init__(self, emit: Emit, now: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
         self._now = now
         self._lock = threading.Lock()
         self._said: dict[str, tuple[float, int]] = {}
@@ -110,8 +112,7 @@ class Refusals:
         with self._lock:
             unsaid = self._due(reason)
         if unsaid is not None:
-            more = f" ({unsaid} more since the line before)" if unsaid else ""
-            self._say(f"turned away: {reason}{more}")
+            self._emit(TurnedAway(reason=reason, unsaid=unsaid))
 
     def _due(self, reason: str) -> int | None:
         """How often it was not said since it last was; None if it is not to be said now."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from common.access.credentials import is_loopback
 from common.errors import ConfigError
+from common.events import Emit
 from fedserver.access.authenticate import (
     Authenticator,
     CertificateAuthenticator,
@@ -47,7 +47,7 @@ class AccessSettings:
                 "give --certs DIR (see fedserver certs), or say --insecure"
             )
 
-    def authenticator(self, say: Callable[[str], None]) -> Authenticator:
+    def authenticator(self, emit: Emit) -> Authenticator:
         """Who is let in."""
         if self.tokens is not None:
             if not self.tokens.is_dir():
@@ -57,7 +57,7 @@ class AccessSettings:
             return NoAuthentication()
         from common.access.certificates import Revocations
 
-        return CertificateAuthenticator(Revocations(self.certs / "crl.pem", self.certs / "ca.pem", say))
+        return CertificateAuthenticator(Revocations(self.certs / "crl.pem", self.certs / "ca.pem", emit))
 
     def tls(self) -> TlsFiles | None:
         """The files for TLS; None without."""

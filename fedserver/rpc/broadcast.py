@@ -8,31 +8,30 @@ from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
-from fedserver.run.federation import Federation
-from fedserver.run.members import Member
-from fedserver.run.round import OpenRound
+from fedserver.run.round import Round
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
 
 
 def broadcast(
-    federation: Federation, current: OpenRound, member: Member, request: pb.PullRoundRequest
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
 ) -> tuple[pb.RoundHeader, list[Frame]]:
     """The header for one client and the frames it needs."""
-    encoding, frames = federation.down, current.frames
+    encoding, frames, variates = run.down, current.frames, run.variates
     # Round 1 comes after round 0, and c is zero then.
     if current.derivable and request.after_round == current.number - 1:
         encoding = without_control(encoding)
         control = encoding.layout.indices(Purpose.CONTROL)
         frames = [frame for frame in frames if frame.position[0] not in control]
     tensors = manifest(encoding)
-    counted = federation.variates.counted.get(member.index, 0)
+    counted = variates.counted.get(member.index, 0)
     held = set(request.held_rounds) or {request.after_round}
-    c_i = federation.variates.read(member.index) if counted not in {0} | held else None
+    c_i = variates.read(member.index) if counted not in {0} | held else None
     if c_i is not None:
         # What its client no longer holds.
-        layout = federation.variates.layout
-        frames = [*frames, *chunk_frames(layout, c_i, first_index=len(tensors))]
-        tensors += manifest(Encoding(layout))
-    header = _header(federation, current, counted, tensors)
+        frames = [*frames, *chunk_frames(variates.layout, c_i, first_index=len(tensors))]
+        tensors += manifest(Encoding(variates.layout))
+    header = _header(run, current, counted, tensors)
     start = (request.resume.position.tensor, request.resume.position.offset)
     starts = {frame.position for frame in frames} | {(len(tensors), 0)}
     if request.resume.round == current.number and start in starts:
@@ -41,18 +40,16 @@ def broadcast(
     return header, frames
 
 
-def _header(
-    federation: Federation, current: OpenRound, counted: int, tensors: list[tensor_pb2.TensorSpec]
-) -> pb.RoundHeader:
-    config = federation.config
+def _header(run: Run, current: Round, counted: int, tensors: list[tensor_pb2.TensorSpec]) -> pb.RoundHeader:
+    config = run.config
     codecs = config.codecs
     header = pb.RoundHeader(
         round=current.number,
         rounds=config.rounds,
         batch_size=config.batch_size or 0,
-        eta_l=federation.eta_l(current.number),
+        eta_l=run.eta_l(current.number),
         momentum=config.momentum,
-        augment=federation.prepared.augment,
+        augment=run.prepared.augment,
         counted_round=counted,
         tensors=tensors,
         algorithm=config.algorithm,

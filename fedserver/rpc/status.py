@@ -1,58 +1,62 @@
-"""What a run is doing, as the message that tells it."""
+"""The reply to Status: phase, round, clients and bytes of a run."""
 
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.run.federation import Federation
+from fedserver.config import RunConfig
+from fedserver.run.board import Board
+from fedserver.run.members import Members
+from fedserver.traffic.traffic import Traffic
 
 
-def reply(federation: Federation) -> pb.StatusReply:
-    """The status of a run."""
-    config = federation.config
+def status_reply(
+    run_id: str, config: RunConfig, board: Board, members: Members, traffic: Traffic
+) -> pb.StatusReply:
+    """The status of a run, also of one that is still being prepared."""
     status = pb.StatusReply(
-        run_id=federation.run_id,
+        run_id=run_id,
         algorithm=config.algorithm,
         model=config.model,
         dataset=config.dataset,
-        phase=pb.StatusReply.Phase.Value(federation.phase.name),
-        round=federation.round.number if federation.round else 0,
+        phase=pb.StatusReply.Phase.Value(board.phase.name),
+        round=board.round.number if board.round else 0,
         rounds=config.rounds,
-        num_clients=config.num_clients,
-        clients=_clients(federation),
+        num_clients=members.num_clients,
+        clients=_clients(board, members),
         bytes=[
             pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
-            for direction, counts in federation.traffic.by_purpose().items()
+            for direction, counts in traffic.by_purpose().items()
             for purpose, count in counts.items()
         ],
         traffic=[
             pb.ClientTraffic(
                 client=client, direction=direction, payload=payload, encoded=encoded, socket=socket
             )
-            for (client, direction), (payload, encoded, socket) in federation.traffic.by_client().items()
+            for (client, direction), (payload, encoded, socket) in traffic.by_client().items()
         ],
     )
-    if federation.last is not None:
-        last = federation.last
+    if board.last is not None:
+        last = board.last
         status.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=last.loss))
     return status
 
 
-def _clients(federation: Federation) -> list[pb.ClientStatus]:
-    waiting = [pb.ClientStatus(name=name, state="waiting") for name in federation.members.waiting]
-    members = sorted(federation.members.by_name.values(), key=lambda member: member.index)
+def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
+    counted = board.run.variates.counted if board.run is not None else {}
+    waiting = [pb.ClientStatus(name=name, state="waiting") for name in members.waiting]
     return waiting + [
         pb.ClientStatus(
             name=member.name,
             index=member.index,
             examples=member.examples,
-            counted_round=federation.variates.counted.get(member.index, 0),
-            state=_state(federation, member.index),
+            counted_round=counted.get(member.index, 0),
+            state=_state(board, members, member.index),
         )
-        for member in members
+        for member in members.in_order()
     ]
 
 
-def _state(federation: Federation, i: int) -> str:
-    if federation.is_gone(i):
+def _state(board: Board, members: Members, i: int) -> str:
+    if members.is_gone(i):
         return "gone"
-    return "training" if federation.round is not None and federation.round.waits_for(i) else "answered"
+    return "training" if board.waits_for(i) else "answered"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedserver.run.leases import Leases
-from fedserver.run.round import Answer, OpenRound
+from common.events import Emit
+from fedserver.events import ClientExcused, QuorumMissed
+from fedserver.run.board import Board
+from fedserver.run.members import Members
+from fedserver.run.round import Excused, Round
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """For whom a round does not wait any longer, and when to look again."""
 
     excused: list[int]
@@ -34,7 +35,7 @@ class WaitingRule:
         """Updates without which nobody is excused."""
         return math.ceil(self.quorum * drawn)
 
-    def judge(self, elapsed: float, drawn: int, updates: int, waiting: dict[int, float]) -> Verdict:
+    def judge(self, elapsed: float, drawn: int, updates: int, waiting: dict[int, float]) -> Judgement:
         """`waiting` says for each client that has not answered how long its lease runs still."""
         over = self.deadline is not None and elapsed >= self.deadline
         expected = [i for i, left in waiting.items() if left > 0 and not over]
@@ -43,37 +44,29 @@ class WaitingRule:
         moments = [waiting[i] for i in expected]
         if self.deadline is not None and not over:
             moments.append(self.deadline - elapsed)
-        return Verdict(
+        return Judgement(
             excused=overdue if enough else [],
             short=bool(waiting) and not expected and not enough,
             again_s=min(moments, default=math.inf),
         )
 
 
-async def supervise(
-    current: OpenRound,
-    waiting_rule: WaitingRule,
-    leases: Leases,
-    name: Callable[[int], str],
-    say: Callable[[str], None],
-) -> None:
+async def supervise(current: Round, board: Board, rule: WaitingRule, members: Members, emit: Emit) -> None:
     """Answers for those for whom a round does not wait any longer, until everybody has an answer."""
     started, told, drawn = time.monotonic(), False, len(current.answers)
-    while waiting := [i for i, answer in current.answers.items() if not answer.done()]:
-        elapsed, updates = time.monotonic() - started, len(current.updates())
-        verdict = waiting_rule.judge(elapsed, drawn, updates, {i: leases.left(i) for i in waiting})
+    while waiting := current.awaited():
+        left = {i: members.leases.left(i) for i in waiting}
+        updates = len(current.updates())
+        verdict = rule.judge(time.monotonic() - started, drawn, updates, left)
         for i in verdict.excused:
-            reason = "no sign of life" if leases.left(i) <= 0 else "no answer by the deadline"
-            say(f"round {current.number}: goes on without {name(i)}: {reason}")
-            current.answers[i].set_result(Answer(name(i), 0, 0, 0, 0.0, declined=reason))
+            name = members.by_index[i].name
+            reason = "no sign of life" if left[i] <= 0 else "no answer by the deadline"
+            emit(ClientExcused(round=current.number, client=name, reason=reason))
+            board.answer(i, Excused(name, reason))
         if verdict.excused:
             continue
         if verdict.short and not told:
             told = True
-            say(
-                f"round {current.number}: {updates} updates and nobody else to expect; "
-                f"waiting until there are {waiting_rule.needed(drawn)}"
-            )
+            emit(QuorumMissed(round=current.number, updates=updates, needed=rule.needed(drawn)))
         timeout = None if math.isinf(verdict.again_s) else verdict.again_s
-        coming = [current.answers[i] for i in waiting]
-        await asyncio.wait(coming, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        await board.answered(timeout)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class Leases:
-    """A client not heard of for `seconds` is gone until it is heard of again; None: nobody ever is."""
+    """A client that was not heard of for `seconds` is gone until it is heard of again; None: never gone."""
 
     def __init__(self, seconds: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = math.inf if seconds is None else seconds
@@ -33,7 +33,11 @@ class Leases:
             self.renew(i)
 
     def left(self, i: int) -> float:
-        """Seconds until client i is gone; not above zero if it is. One that was never heard of starts now."""
+        """Seconds until client i is gone; not above zero if it is, or was never heard of."""
         if self._held[i]:
             return self._seconds
-        return self._heard.setdefault(i, self._now()) + self._seconds - self._now()
+        return (
+            self._heard.get(i, -math.inf) + self._seconds - self._now()
+            if self._seconds < math.inf
+            else math.inf
+        )

@@ -1,32 +1,29 @@
-"""Who takes part: seats, names and indices."""
+"""Who takes part: seats, names and indices, and who is still there."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from common.errors import FedError, JoinError, SupersededError, UnknownClientError
-from common.names import class_number, natural
+from common import seeds
+from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
+from common.events import Emit, unheard
+from common.names import natural, require_name
+from fedserver.access.token_bucket import TokenBucket
+from fedserver.events import ClientJoined, ClientsAwaited, ClientsGathered
+from fedserver.run.leases import Leases
+from fedserver.run.seats import (
+    Member,
+    OwnData,
+    new_member,
+    no_seat,
+    require_known_classes,
+    require_same_data,
+    require_usable,
+)
 
-
-@dataclass(frozen=True)
-class Member:
-    """A client with its seat."""
-
-    name: str
-    index: int
-    examples: int
-    shard: list[int] | None
-    """Indices into the training split; None for a client with data of its own."""
-
-
-@dataclass(frozen=True)
-class OwnData:
-    """What a client tells of the data it brings."""
-
-    examples: int
-    class_names: tuple[str, ...]
+JOINS_PER_S = 200.0
+MAX_WAITING = 1000
+"""Clients that may wait for a seat, in addition to those there are seats for."""
 
 
 class Members:
@@ -35,17 +32,26 @@ class Members:
     Those who come later take the seats that are left, in the order in which they come.
     """
 
-    def __init__(self, num_clients: int, min_clients: int | None = None) -> None:
-        """A run starts with `min_clients`; None: with all."""
+    def __init__(
+        self, num_clients: int, needed: int | None = None, leases: Leases | None = None, emit: Emit = unheard
+    ) -> None:
+        """A run starts with as many as are `needed`; None: with all."""
         self.num_clients = num_clients
-        self.needed = min_clients or num_clients
+        self.needed = needed or num_clients
         self.by_name: dict[str, Member] = {}
         self.by_index: dict[int, Member] = {}
         self.complete = asyncio.Event()
         """Set once the run can start."""
-        self.on_seated: Callable[[], None] = lambda: None
-        """Called when a seat was given after the start, before its client hears of it."""
+        self.unwritten: set[str] = set()
+        """Names whose seats were given after the start and are not on disk yet."""
+        self.leases = leases or Leases(None)
+        self._emit = emit
+        self._gone: dict[int, str] = {}
+        """Why a client has left, by index."""
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
+        self._waiting_changed = asyncio.Event()
+        self._gathering = False
+        self._joins = TokenBucket(JOINS_PER_S, MAX_WAITING + num_clients)
         self._shards: list[list[int]] | None = None
         self._class_names: tuple[str, ...] = ()
 
@@ -53,6 +59,22 @@ class Members:
     def waiting(self) -> list[str]:
         """Names that have asked for a seat and wait for the others, in the order in which they came."""
         return [name for name, (_, seat) in self._waiting.items() if not seat.done()]
+
+    async def gather(self, quiet_s: float) -> int:
+        """Where N is not given: all who are here once they are enough and none has come for a while."""
+        self._gathering = True
+        while True:
+            self._waiting_changed.clear()
+            enough = len(self.waiting) >= self.num_clients
+            try:
+                async with asyncio.timeout(quiet_s if enough else None):
+                    await self._waiting_changed.wait()
+            except TimeoutError:
+                break
+        self._gathering = False
+        self.num_clients = self.needed = len(self.waiting)
+        self._emit(ClientsGathered(here=self.num_clients))
+        return self.num_clients
 
     def open(self, shards: list[list[int]], class_names: tuple[str, ...]) -> None:
         """Lets seats be given, now that there are shards to go with them, also to those who wait already."""
@@ -75,25 +97,42 @@ class Members:
             self._add(member)
         self.complete.set()
 
-    async def join(self, name: str, own_data: OwnData | None, on_wait: Callable[[], None]) -> Member:
+    async def join(self, name: str, own_data: OwnData | None) -> Member:
         """A seat: at once for a known name and after the start, else when enough clients are here."""
+        require_name(name)
+        if not self._joins.take() or len(self.waiting) > self.num_clients + MAX_WAITING:
+            raise UnavailableError("too many clients join at once; try again")
+        require_usable(name, own_data)
+        member = await self._seat_or_wait(name, own_data)
+        self._gone.pop(member.index, None)
+        self.leases.renew(member.index)
+        return member
+
+    async def _seat_or_wait(self, name: str, own_data: OwnData | None) -> Member:
         if name in self.by_name or self.complete.is_set():
             return self._seat(name, own_data)
         if self._shards is not None:
-            self._check_classes(name, own_data)
+            require_known_classes(name, own_data, self._class_names)
         if name in self.waiting:
             self._waiting[name][1].set_exception(
                 SupersededError(f"another client joined as {name!r}; give each client its own --name")
             )
         seat: asyncio.Future[Member] = asyncio.get_running_loop().create_future()
         self._waiting[name] = (own_data, seat)
+        self._waiting_changed.set()
         try:
-            on_wait()
+            self.tell_who_is_here(name)
             self._seat_all()
             return await seat
         finally:
             if self._waiting.get(name, (None, None))[1] is seat:
                 del self._waiting[name]
+                self._waiting_changed.set()
+
+    def tell_who_is_here(self, name: str = "") -> None:
+        """Says how many clients are here; `name` is the one that has just come."""
+        here = len(self.waiting)
+        self._emit(ClientsAwaited(client=name, here=here, needed=self.needed, at_least=self._gathering))
 
     def turn_away(self, error: FedError) -> None:
         """Gives everybody who waits this answer instead of a seat."""
@@ -106,69 +145,89 @@ class Members:
             raise UnknownClientError(f"client {name!r} has not joined this run; call Join first")
         return self.by_name[name]
 
-    def _add(self, member: Member) -> None:
+    def heard_of(self, name: str) -> Member:
+        """The member of this name, which has just given a sign of life."""
+        member = self.get(name)
+        self.leases.renew(member.index)
+        return member
+
+    def leave(self, member: Member, reason: str) -> bool:
+        """A client will not come back by itself, until it joins again; False if that was known."""
+        known = member.index in self._gone
+        self._gone.setdefault(member.index, reason)
+        return not known
+
+    @property
+    def gone(self) -> dict[int, str]:
+        """Why clients have left, by index."""
+        return dict(self._gone)
+
+    def is_gone(self, i: int) -> bool:
+        """Whether a client has left, or has not been heard of for too long."""
+        return i in self._gone or self.leases.left(i) <= 0
+
+    def in_order(self) -> list[Member]:
+        """All members by index."""
+        return [self.by_index[i] for i in sorted(self.by_index)]
+
+    def here(self) -> set[str]:
+        """Names of those who have not left."""
+        return {member.name for member in self.by_name.values() if member.index not in self._gone}
+
+    def drawn(self, seed: int, r: int, size: int | None) -> list[int]:
+        """The clients of a round, by index: all that are seated, or as many as are drawn for each round.
+
+        Seed and round alone decide, except that clients that are gone are taken only where too few are here.
+        """
+        n, s = self.num_clients, size or self.num_clients
+        order = range(n) if s == n else seeds.stream(seed, seeds.SELECTION, r).permutation(n)
+        seated = [int(i) for i in order if int(i) in self.by_index]
+        return sorted(sorted(seated, key=self.is_gone)[:s])
+
+    def written_down(self) -> None:
+        """All seats are on disk."""
+        self.unwritten.clear()
+
+    def unseat_unwritten(self) -> None:
+        """Takes back the seats that could not be written down."""
+        for name in self.unwritten:
+            del self.by_index[self.by_name.pop(name).index]
+        self.unwritten.clear()
+
+    def _add(self, member: Member) -> Member:
         self.by_name[member.name] = self.by_index[member.index] = member
+        self.leases.renew(member.index)
+        return member
 
     def _seat(self, name: str, own_data: OwnData | None) -> Member:
         """The seat that this client has, or one that is left."""
         if name in self.by_name:
-            return self._same_seat(self.by_name[name], own_data)
+            require_same_data(self.by_name[name], own_data)
+            return self.by_name[name]
         free = [i for i in range(self.num_clients) if i not in self.by_index]
         if not free or self._shards is None:
-            raise self._full(name)
-        self._check_classes(name, own_data)
-        self._add(self._member(name, free[0], own_data))
-        try:
-            self.on_seated()
-        except OSError:
-            del self.by_name[name], self.by_index[free[0]]
-            raise
-        return self.by_name[name]
-
-    def _member(self, name: str, index: int, own_data: OwnData | None) -> Member:
-        assert self._shards is not None, "seats are given once there are shards"
-        if own_data is not None:
-            return Member(name, index, own_data.examples, None)
-        return Member(name, index, len(self._shards[index]), self._shards[index])
-
-    def _same_seat(self, member: Member, own_data: OwnData | None) -> Member:
-        if (own_data is None) != (member.shard is not None) or (
-            own_data and own_data.examples != member.examples
-        ):
-            raise JoinError(f"client {member.name!r} comes back with other data than it joined with")
+            raise no_seat(name, self.num_clients)
+        require_known_classes(name, own_data, self._class_names)
+        member = self._add(new_member(name, free[0], self._shards[free[0]], own_data))
+        self.unwritten.add(name)
+        self._emit(ClientJoined(client=name, taken=len(self.by_name), seats=self.num_clients))
         return member
-
-    def _full(self, name: str) -> JoinError:
-        return JoinError(
-            f"all {self.num_clients} seats are taken and {name!r} has none; use the name of a client "
-            "that has one, or start the server with a larger --num-clients"
-        )
-
-    def _check_classes(self, name: str, own_data: OwnData | None) -> None:
-        """Raises for data that the run has no class for."""
-        for label in own_data.class_names if own_data else ():
-            if class_number(label, self._class_names) is None:
-                known = ", ".join(self._class_names[:10])
-                raise JoinError(f"client {name!r} has class {label!r}, the run has {known} and so on")
 
     def _refuse_strange_classes(self) -> None:
         """Sends those away who came before it was known what classes there are."""
         for name in self.waiting:
             own_data, seat = self._waiting[name]
             try:
-                self._check_classes(name, own_data)
+                require_known_classes(name, own_data, self._class_names)
             except JoinError as error:
                 seat.set_exception(error)
 
     def _seat_all(self) -> None:
-        if self._shards is None:
-            return
-        if len(self.waiting) < self.needed:
+        if self._shards is None or len(self.waiting) < self.needed:
             return
         for index, name in enumerate(sorted(self.waiting[: self.num_clients], key=natural)):
             own_data, seat = self._waiting[name]
-            self._add(self._member(name, index, own_data))
-            seat.set_result(self.by_name[name])
+            seat.set_result(self._add(new_member(name, index, self._shards[index], own_data)))
         for name in self.waiting:
-            self._waiting[name][1].set_exception(self._full(name))
+            self._waiting[name][1].set_exception(no_seat(name, self.num_clients))
         self.complete.set()

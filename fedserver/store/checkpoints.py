@@ -19,10 +19,12 @@ import google_crc32c
 import numpy as np
 
 from common.errors import StateError
+from common.events import Emit
 from common.json_files import has_form
 from common.records.rounds import BYTES
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
+from fedserver.events import CheckpointUnusable
 
 KEPT = 3
 """Checkpoints that are kept, so that there is an older one if the newest is damaged."""
@@ -117,7 +119,7 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise StateError(f"{path} is not a checkpoint of this run: {error!r}") from error
 
-    def newest(self, usable: Callable[[Checkpoint], None], say: Callable[[str], None]) -> Checkpoint | None:
+    def newest(self, usable: Callable[[Checkpoint], None], emit: Emit) -> Checkpoint | None:
         """The newest one that is whole and that `usable` does not raise for; None if there is none."""
         rounds = self.rounds()
         for r in reversed(rounds):
@@ -125,7 +127,7 @@ class Checkpoints:
                 checkpoint = self.read(r)
                 usable(checkpoint)
             except StateError as error:
-                say(f"{error}; going back to an older checkpoint")
+                emit(CheckpointUnusable(reason=str(error)))
                 continue
             return checkpoint
         if rounds:

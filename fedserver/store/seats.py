@@ -7,20 +7,20 @@ from typing import Any
 from common.errors import StateError
 from common.json_files import has_form
 from common.tensors.layout import Purpose
-from fedserver.run.federation import Federation
-from fedserver.run.members import Member
+from fedserver.run.members import Members
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
 from fedserver.worker.process import Prepared
 
 _CLIENTS = [{"name": str, "index": int, "examples": int, "classes": ([int], None)}]
 
 
-def described(federation: Federation) -> dict[str, Any]:
+def described(run: Run, members: Members) -> dict[str, Any]:
     """A run whose clients are seated, as plain values."""
-    members = sorted(federation.members.by_name.values(), key=lambda member: member.index)
-    layout, prepared = federation.layout, federation.prepared
-    return federation.config.as_dict() | {
-        "run_id": federation.run_id,
-        "fingerprint": federation.fingerprint,
+    layout, prepared = run.layout, run.prepared
+    return run.config.as_dict() | {
+        "run_id": run.id,
+        "fingerprint": run.fingerprint,
         "num_classes": prepared.model["num_classes"],
         "svr_names": [layout.specs[k].name for k in layout.indices(Purpose.CONTROL)],
         "class_names": prepared.class_names,
@@ -32,7 +32,7 @@ def described(federation: Federation) -> dict[str, Any]:
                 # What a client's own data look like is nobody's business but its own.
                 "classes": prepared.histograms[m.index] if m.shard is not None else None,
             }
-            for m in members
+            for m in members.in_order()
         ],
     }
 

@@ -15,17 +15,23 @@ import numpy as np
 
 from common.algorithms import ALGORITHMS
 from common.errors import FedError, WireError
+from common.events import unheard
 from common.server_step.aggregate import Aggregate
 from common.wire.chunks import chunk_frames, parsed
 from common.wire.encoding import downward
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
+from fedserver.federation import Federation
 from fedserver.rpc.service import Service
-from fedserver.run.federation import Federation
-from fedserver.run.members import Member
+from fedserver.run.board import Board
+from fedserver.run.members import Members
+from fedserver.run.round import Round, Update
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
+from fedserver.traffic.traffic import Traffic
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import with_checksum
 from tests.fuzz.mutators import script, scripted
@@ -53,27 +59,45 @@ _LOOP.set_default_executor(_AtOnce())
 atexit.register(_LOOP.close)
 
 
+def _parts(config: RunConfig) -> Federation:
+    """A federation that nobody drives."""
+    members, board = Members(config.num_clients), Board()
+    traffic = Traffic(lambda name: name in members.by_name)
+    service = Service(config, known.RUN_ID, members, board, traffic, unheard)
+    unused: Any = None
+    return Federation(members, board, traffic, service, unused)
+
+
+def _run(config: RunConfig, variates: Any, spool: Any) -> Run:
+    """A run with what calls make use of."""
+    unused: Any = None
+    down, update_reader = downward(known.LAYOUT, config.codecs), known.update_reader(config)
+    return Run(known.RUN_ID, config, known.PREPARED, down, update_reader, unused, unused, variates, spool)
+
+
 async def _open(config: RunConfig) -> Federation:
     """A run whose two clients are seated, with round 1 open."""
     folder = known.folder() / "run"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    federation = Federation(config, known.RUN_ID, lambda line: None)
-    down, update_reader = downward(known.LAYOUT, config.codecs), known.update_reader(config)
+    federation = _parts(config)
     variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
+    run = _run(config, variates, Spool(folder / "spool", known.update_reader(config).encoding))
     federation.members.restore(
         [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)]
     )
-    federation.set_up(
-        known.PREPARED, down, update_reader, variates, Spool(folder / "spool", update_reader.encoding)
-    )
-    seen = known.values()
-    raw = down.encode_in_place(seen, np.random.default_rng(0), None, None)
-    if not down.plain:  # A client that lost its variate may ask for it.
-        variates.stage(1, 9, seen, seen)
+    federation.board.open(run)
+    federation.members.open(known.PREPARED.shards, known.PREPARED.class_names)
+    broadcast = known.values()
+    raw = run.down.encode_in_place(broadcast, np.random.default_rng(0), None, None)
+    if not run.down.plain:  # A client that lost its variate may ask for it.
+        variates.stage(1, 9, broadcast, broadcast)
         variates.count(1, 9)
-    derivable = config.variates == "derived"
-    await federation.open(1, seen, list(chunk_frames(down.encoded, raw)), derivable)
+    frames = list(chunk_frames(run.down.encoded, raw))
+    federation.traffic.open_round(1)
+    await federation.board.open_round(
+        Round(1, broadcast, frames, [0, 1], derivable=config.variates == "derived")
+    )
     return federation
 
 
@@ -85,12 +109,13 @@ def calls(data: bytes) -> None:
 
 async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
     federation = await _open(config)
-    service = Service(federation)
     for part in parts:
         with suppress(FedError):
-            await _answer(federation, service, part[0] % 6, part[1:])
-    for i in sorted(k for k, answer in _answers(federation).items() if answer.done()):
-        _fold(federation, i)
+            await _answer(federation, federation.service, part[0] % 6, part[1:])
+    current, run = federation.board.round, federation.board.require_run()
+    assert current is not None
+    for i, update in sorted(current.updates().items()):
+        _fold(run, current, i, update)
 
 
 async def _answer(federation: Federation, service: Service, call: int, data: bytes) -> None:
@@ -120,34 +145,21 @@ async def _end_if_waiting(federation: Federation, data: bytes) -> None:
     with suppress(WireError):
         name = parsed(pb.PullRoundRequest, data).client
         member = federation.members.by_name.get(name)
-        if (
-            member is not None
-            and federation.round is not None
-            and not federation.round.waits_for(member.index)
-        ):
-            await federation.end("over")
+        if member is not None and not federation.board.waits_for(member.index):
+            await federation.board.end("over")
 
 
-def _answers(federation: Federation) -> dict[int, asyncio.Future[Any]]:
-    assert federation.round is not None
-    return dict(federation.round.answers)
-
-
-def _fold(federation: Federation, i: int) -> None:
+def _fold(run: Run, current: Round, i: int, update: Update) -> None:
     """What the server does with an update that it took."""
-    current, answer = federation.round, _answers(federation)[i].result()
-    assert current is not None
-    if answer.declined:
-        return
-    raw = federation.spool.read(1, i)
-    step_sum = answer.steps * federation.eta_l(1)
-    c_i = federation.variates.read(i)
-    values = federation.update_reader.values(raw, current.seen, c_i, step_sum)
-    federation.update_reader.follows(values, current.seen, c_i, step_sum)
-    aggregate = Aggregate(federation.layout, current.seen)
-    aggregate.add(values, c_i, float(answer.examples))
-    federation.variates.stage(i, 1, current.seen, values)
-    aggregate.result(current.seen, 1.0, 2)
+    raw = run.spool.read(1, i)
+    step_sum = update.steps * run.eta_l(1)
+    c_i = run.variates.read(i)
+    values = run.update_reader.values(raw, current.broadcast, c_i, step_sum)
+    run.update_reader.follows(values, current.broadcast, c_i, step_sum)
+    aggregate = Aggregate(run.layout, current.broadcast)
+    aggregate.add(values, c_i, float(update.examples))
+    run.variates.stage(i, 1, current.broadcast, values)
+    aggregate.result(current.broadcast, 1.0, 2)
     aggregate.drift_diversity()
 
 
@@ -190,9 +202,10 @@ def seat(data: bytes) -> None:
 
 
 async def _seat(data: bytes) -> None:
-    federation = Federation(_ONE, known.RUN_ID, lambda line: None)
-    federation.set_up(known.PREPARED, *_UNUSED)
-    parsed(pb.JoinReply, await Service(federation).join(data, _PEER))
+    federation = _parts(_ONE)
+    federation.board.open(_run(_ONE, None, None))
+    federation.members.open(known.PREPARED.shards, known.PREPARED.class_names)
+    parsed(pb.JoinReply, await federation.service.join(data, _PEER))
 
 
 def seat_seeds() -> list[bytes]:
@@ -205,7 +218,6 @@ def seat_seeds() -> list[bytes]:
 
 
 _ONE = RunConfig(num_clients=1, local_steps=1)
-_UNUSED: Any = (known.PLAIN_CODING, known.update_reader(_ONE), None, None)
 
 _push = mutators.pieces(script, scripted, lambda: mutators.message)
 _one_call = mutators.pieces(lambda data: [data[:1], data[1:]], b"".join, lambda: _push_or_message)

@@ -1,0 +1,29 @@
+"""The reply to Join: a seat, and everything a client needs to build the model and find its data."""
+
+from __future__ import annotations
+
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
+
+
+def seat_reply(run: Run, member: Member) -> pb.JoinReply:
+    """What a member is told of its seat."""
+    config, prepared = run.config, run.prepared
+    shard = None if member.shard is None else pb.Shard(dataset=config.dataset, indices=member.shard)
+    return pb.JoinReply(
+        run_id=run.id,
+        index=member.index,
+        num_clients=config.num_clients,
+        rounds=config.rounds,
+        seed=config.seed,
+        model=pb.ModelSpec(
+            **prepared.model,
+            fingerprint=run.fingerprint,
+            class_names=prepared.class_names,
+            mean=prepared.mean,
+            std=prepared.std,
+        ),
+        shard=shard,
+        lease_seconds=config.lease or 0.0,
+    )

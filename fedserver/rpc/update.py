@@ -1,0 +1,59 @@
+"""An update as its header announces it, held against what the server knows of the client and the run."""
+
+from __future__ import annotations
+
+import math
+
+from common.errors import Fault, WireError
+from common.tensors.layout import Flat
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.run.round import Round, Update
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
+
+MAX_REASON = 200
+"""Characters of a client's own words that are kept."""
+
+
+def read_update(header: pb.UpdateHeader) -> Update:
+    """What a client says of its update."""
+    known = header.HasField("validation_accuracy")
+    return Update(
+        client=header.client,
+        round=header.round,
+        steps=header.steps,
+        examples=header.examples,
+        loss=header.loss,
+        fingerprint=header.fingerprint,
+        validation_accuracy=header.validation_accuracy if known else None,
+        update_id=header.update_id,
+        train_seconds=header.train_seconds,
+    )
+
+
+def require_sound(update: Update, member: Member, fingerprint: str) -> None:
+    """Raises for an update of another model, or with numbers that cannot be true."""
+    if update.fingerprint != fingerprint:
+        raise WireError(
+            Fault.WRONG_MODEL,
+            f"the update is of another model: expected fingerprint {fingerprint[:12]}, "
+            f"got {update.fingerprint[:12] or 'none'}",
+        )
+    if update.steps < 1:
+        raise WireError(Fault.MALFORMED, f"steps (K_i) must be at least 1, got {update.steps}")
+    if update.examples != member.examples:
+        raise WireError(
+            Fault.MALFORMED,
+            f"client {member.name!r} joined with {member.examples} examples, got {update.examples}",
+        )
+    if not 0 <= update.train_seconds < math.inf:
+        raise WireError.malformed(f"train_seconds must not be negative, got {update.train_seconds}")
+    if not math.isfinite(update.loss):
+        raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
+
+
+def require_finite_variate(run: Run, current: Round, member: Member, update: Update, raw: Flat) -> None:
+    """Raises if the variate that the server computes from an update is not finite."""
+    step_sum, c_i = update.steps * run.eta_l(update.round), run.variates.read(member.index)
+    if not run.update_reader.variate_is_finite(raw, current.broadcast, c_i, step_sum):
+        raise WireError(Fault.NOT_FINITE, "the control variate of this update is not finite; lower --eta-l?")

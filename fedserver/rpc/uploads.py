@@ -1,0 +1,117 @@
+"""Updates on their way in: at most so many at a time, each into a file, counted once it is whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from common.errors import Fault, SupersededError, UnavailableError, WireError
+from common.events import Emit
+from common.wire.chunks import Position, read_chunk
+from common.wire.manifest import read_manifest, require_same
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.access.authenticate import Caller
+from fedserver.events import UpdateAccepted
+from fedserver.rpc.update import read_update, require_finite_variate, require_sound
+from fedserver.run.board import Board
+from fedserver.run.members import Members
+from fedserver.run.round import Outcome, Update
+from fedserver.run.run import Run
+from fedserver.run.seats import Member
+from fedserver.traffic.traffic import Call, Traffic
+
+MAX_UPLOADS = 32
+"""Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
+IDLE_S = 60.0
+"""How often an upload without a new frame is looked at."""
+IDLE_BYTES = 1024
+"""An upload of which less than this has come since the last look is given up; pings alone are less."""
+
+
+class Uploads:
+    """Takes in the streams of PushUpdate."""
+
+    def __init__(self, members: Members, board: Board, traffic: Traffic, emit: Emit) -> None:
+        self._members = members
+        self._board = board
+        self._traffic = traffic
+        self._emit = emit
+        self._places = asyncio.Semaphore(MAX_UPLOADS)
+
+    async def take(
+        self,
+        frames: AsyncIterator[bytes],
+        call: Call,
+        caller: Caller,
+        member: Member,
+        header: pb.UpdateHeader,
+    ) -> Outcome:
+        """Reads the update that a header opens, and counts it if all of it is good."""
+        run, update = self._board.require_run(), read_update(header)
+        require_sound(update, member, run.fingerprint)
+        require_same(read_manifest(header.tensors), run.update_reader.encoding)
+        start = (header.resume_from.tensor, header.resume_from.offset)
+        with self._members.leases.held(member.index):
+            async with self._places:
+                return await self._receive(frames, call, caller, run, member, update, start)
+
+    async def _receive(
+        self,
+        frames: AsyncIterator[bytes],
+        call: Call,
+        caller: Caller,
+        run: Run,
+        member: Member,
+        update: Update,
+        start: Position,
+    ) -> Outcome:
+        """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
+        current = self._board.round
+        assert current is not None, "there is a verdict before there is an upload"
+        upload = run.spool.upload(member.index, update.update_id, start)
+        stream = await upload.begin()
+        try:
+            while (frame := await self.next_frame(frames, call, stream)) is not None:
+                chunk = read_chunk(frame)
+                if chunk is None:
+                    raise WireError.malformed("after the header only chunks may follow")
+                await upload.add(stream, chunk)
+            await asyncio.to_thread(upload.check_complete, current.broadcast)
+            await asyncio.to_thread(require_finite_variate, run, current, member, update, upload.raw)
+        except WireError as error:
+            # A stream that was cut may look like one that ended early: what came of it is still good.
+            if error.fault is not Fault.TOO_FEW_BYTES:
+                run.spool.drop(member.index, upload)
+            raise
+        caller.require_admitted()
+        upload.require_current(stream)
+        outcome = self._board.verdict(member.index, update.round)
+        if outcome is not Outcome.ACCEPTED:
+            run.spool.drop(member.index, upload)
+            return outcome
+        run.spool.keep(member.index, update.round, upload)
+        self._emit(UpdateAccepted(round=update.round, client=member.name, loss=update.loss))
+        return self._board.answer(member.index, update)
+
+    async def next_frame(
+        self, frames: AsyncIterator[bytes], call: Call, ended: asyncio.Event | None = None
+    ) -> bytes | None:
+        """A stream without progress must not hold its place for ever; a slow one may take all its time."""
+        coming = asyncio.ensure_future(anext(frames, None))
+        replaced = asyncio.ensure_future(ended.wait()) if ended is not None else None
+        waiting: set[asyncio.Future[Any]] = {coming, *([replaced] if replaced is not None else [])}
+        bytes_before = -IDLE_BYTES
+        try:
+            while not (await asyncio.wait(waiting, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                bytes_now = self._traffic.progress(call)
+                if bytes_now is None or bytes_now - bytes_before < IDLE_BYTES:
+                    raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update")
+                bytes_before = bytes_now
+            if not coming.done():
+                raise SupersededError("another stream of this client goes on with its update")
+            frame = coming.result()
+        finally:
+            for future in waiting:
+                future.cancel()
+        return None if frame is None else call.received(frame)

@@ -1,0 +1,143 @@
+"""The board on which clients wait: what the run is doing, the open round, and who has heard of the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from common.errors import Fault, UnavailableError, WireError
+from fedserver.run.round import Answer, Outcome, Round
+from fedserver.run.run import Run
+
+
+class Phase(Enum):
+    """What a run is doing; names as in `StatusReply.Phase`."""
+
+    PREPARING = auto()
+    WAITING = auto()
+    TRAINING = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last evaluation."""
+
+    round: int
+    accuracy: float
+    loss: float
+
+
+class Board:
+    """Written by the run, read by the calls of clients; all on one event loop."""
+
+    def __init__(self) -> None:
+        self.phase = Phase.PREPARING
+        self.run: Run | None = None
+        """None while it is being prepared."""
+        self.round: Round | None = None
+        """The open round, or the last one; None before the first."""
+        self.last: Result | None = None
+        self.end_reason = ""
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._told: set[str] = set()
+        self._hearing = asyncio.Event()
+        """Set whenever somebody has heard of the end."""
+        self._stopping = False
+        self._changed = asyncio.Condition()
+
+    def open(self, run: Run) -> None:
+        """The run is prepared."""
+        self.run = run
+        self.phase = Phase.WAITING
+
+    def require_run(self) -> Run:
+        """The run; raises while it is being prepared."""
+        if self.run is None:
+            raise UnavailableError("the run is being prepared; try again")
+        return self.run
+
+    async def open_round(self, current: Round) -> dict[int, asyncio.Future[Answer]]:
+        """Wakes the clients that wait for a round; returns what will be the answers, by client."""
+        loop = asyncio.get_running_loop()
+        async with self._changed:
+            self.phase = Phase.TRAINING
+            self.round = current
+            self._answers = {i: loop.create_future() for i in current.answers}
+            for i, answer in current.answers.items():
+                if answer is not None:
+                    self._answers[i].set_result(answer)
+            self._changed.notify_all()
+        return self._answers
+
+    async def next_round(self, i: int) -> Round | None:
+        """The open round as soon as there is one that client i has not answered; None once all are over.
+
+        A client that has answered waits for the next round even if it forgot that it has, because its variate
+        may be moved on at any moment now.
+        """
+
+        def ready() -> bool:
+            if self.phase is Phase.FINISHED or self._stopping:
+                return True
+            return self.round is not None and self.round.waits_for(i)
+
+        async with self._changed:
+            await self._changed.wait_for(ready)
+            if self._stopping:
+                raise UnavailableError("the server is stopping")
+            return None if self.phase is Phase.FINISHED else self.round
+
+    def verdict(self, i: int, r: int) -> Outcome:
+        """What would become of an answer of client i for round r."""
+        if self.round is None:
+            raise UnavailableError("no round is open yet; try again")
+        current = self.round.number
+        if r > current or r < 1:
+            raise WireError(Fault.WRONG_ROUND, f"round {current} is open, got an update for round {r}")
+        if r < current or self.phase is Phase.FINISHED:
+            return Outcome.LATE
+        return self.round.outcome(i)
+
+    def answer(self, i: int, answer: Answer) -> Outcome:
+        """Takes an answer to the open round."""
+        assert self.round is not None, "there is a verdict before there is an answer"
+        outcome = self.round.answer(i, answer)
+        if outcome is Outcome.ACCEPTED:
+            self._answers[i].set_result(answer)
+        return outcome
+
+    async def answered(self, timeout: float | None) -> None:
+        """Waits for the next answer to the open round, but not longer than this."""
+        coming = [answer for answer in self._answers.values() if not answer.done()]
+        await asyncio.wait(coming, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    def waits_for(self, i: int) -> bool:
+        """Whether an open round needs an answer of this client."""
+        return self.round is not None and self.round.waits_for(i)
+
+    async def stop(self) -> None:
+        """Sends everybody away who waits; they may come back to another server process."""
+        async with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    async def end(self, reason: str) -> None:
+        """Tells everybody who waits that the run is over."""
+        async with self._changed:
+            self.end_reason = reason
+            self.phase = Phase.FINISHED
+            self._changed.notify_all()
+
+    def tell(self, name: str) -> None:
+        """A client hears of the end, or need not hear of it any more."""
+        self._told.add(name)
+        self._hearing.set()
+
+    async def all_told(self, expected: Callable[[], set[str]]) -> None:
+        """Waits until everybody who is expected to has heard of the end."""
+        while not expected() <= self._told:
+            self._hearing.clear()
+            await self._hearing.wait()

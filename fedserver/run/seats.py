@@ -1,0 +1,71 @@
+"""Seats: what a client has in a run, and the rules by which it gets one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from common.errors import JoinError
+from common.names import class_number
+
+MAX_OWN_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Member:
+    """A client with its seat."""
+
+    name: str
+    index: int
+    examples: int
+    shard: list[int] | None
+    """Indices into the training split; None for a client with data of its own."""
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What a client tells of the data it brings."""
+
+    examples: int
+    class_names: tuple[str, ...]
+
+
+def new_member(name: str, index: int, shard: list[int], own_data: OwnData | None) -> Member:
+    """A client in its seat: with data of its own, or with the shard of the seat."""
+    if own_data is not None:
+        return Member(name, index, own_data.examples, None)
+    return Member(name, index, len(shard), shard)
+
+
+def require_usable(name: str, own_data: OwnData | None) -> None:
+    """Raises for data that no run could use."""
+    if own_data is None:
+        return
+    if len(own_data.class_names) > MAX_OWN_CLASSES:
+        many = len(own_data.class_names)
+        raise JoinError(f"client {name!r} names {many} classes; at most {MAX_OWN_CLASSES} are allowed")
+    if own_data.examples < 1:
+        raise JoinError(f"client {name!r} brings no examples; a shard needs at least one")
+
+
+def require_known_classes(name: str, own_data: OwnData | None, class_names: Sequence[str]) -> None:
+    """Raises for data that the run has no class for."""
+    for label in own_data.class_names if own_data else ():
+        if class_number(label, class_names) is None:
+            known = ", ".join(class_names[:10])
+            raise JoinError(f"client {name!r} has class {label!r}, the run has {known} and so on")
+
+
+def require_same_data(member: Member, own_data: OwnData | None) -> None:
+    """Raises for a client that comes back with data that it did not join with."""
+    own = own_data.examples if own_data is not None else None
+    if own != (member.examples if member.shard is None else None):
+        raise JoinError(f"client {member.name!r} comes back with other data than it joined with")
+
+
+def no_seat(name: str, num_clients: int) -> JoinError:
+    """All seats are taken."""
+    return JoinError(
+        f"all {num_clients} seats are taken and {name!r} has none; use the name of a client "
+        "that has one, or start the server with a larger --num-clients"
+    )
