@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
@@ -78,7 +79,8 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
         )
         theirs.close()
-        self._lock = asyncio.Lock()
+        self._lock = threading.Lock()
+        """Held by the thread that talks: a question that was cancelled is still answered before the next."""
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
@@ -104,22 +106,22 @@ class WorkerProcess:
     async def _ask(
         self, request: dict[str, Any], flat: Flat | None = None, *, wants_bytes: bool = False
     ) -> tuple[dict[str, Any], bytes]:
-        async with self._lock:
-            return await asyncio.to_thread(self._converse, request, flat, wants_bytes)
+        return await asyncio.to_thread(self._converse, request, flat, wants_bytes)
 
     def _converse(
         self, request: dict[str, Any], flat: Flat | None, wants_bytes: bool
     ) -> tuple[dict[str, Any], bytes]:
-        try:
-            self._connection.send_bytes(json.dumps(request | {"flat": flat is not None}).encode())
-            if flat is not None:
-                self._connection.send_bytes(flat.data)
-            reply = json.loads(self._connection.recv_bytes())
-            if "error" in reply:
-                raise (ConfigError if reply["exit_code"] == 2 else FedError)(reply["error"])
-            return reply, self._connection.recv_bytes() if wants_bytes else b""
-        except (EOFError, OSError) as error:
-            raise RunError("the worker process ended unexpectedly; its last words are above") from error
+        with self._lock:
+            try:
+                self._connection.send_bytes(json.dumps(request | {"flat": flat is not None}).encode())
+                if flat is not None:
+                    self._connection.send_bytes(flat.data)
+                reply = json.loads(self._connection.recv_bytes())
+                if "error" in reply:
+                    raise (ConfigError if reply["exit_code"] == 2 else FedError)(reply["error"])
+                return reply, self._connection.recv_bytes() if wants_bytes else b""
+            except (EOFError, OSError) as error:
+                raise RunError("the worker process ended unexpectedly; its last words are above") from error
 
     def close(self) -> None:
         """Ends the worker."""
