@@ -1,21 +1,21 @@
 """The server process of one training run.
 
 Rooms
-    rpc/      calls: from gRPC messages to the run and back       run/      members, the open round, the rounds
-    store/    the run on disk                                     traffic/  the byte ledger
-    access/   who may call                                        keys/     certificates and tokens
-    worker/   the process beside the server that has torch        console/  what people see of a running server
+    rpc/      calls: gRPC messages to the run and back     run/      members, the open round, the rounds
+    store/    the run on disk                              traffic/  the byte ledger
+    access/   who may call                                 keys/     certificates and tokens
+    worker/   the process beside it that has torch         console/  what people see of a running server
 
 A round, in order; x, c, y_i and c_i are named where they are
-    run.prepare      the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
-    run.rounds       encodes it once into frames that all clients share, and opens a `Round` on the `Board`
-    rpc.service      PullRound waits on the board, then streams the header, x and c (and c_i to a client that lost it)
-    (the client)     trains y_i and c_i; see fedclient
-    rpc.uploads      PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part,
-    store.spool      which becomes spool/round-R/client-I.update once it is whole: y_i and c_i of the open round
-    run.fold         in the order of client indices: y_i - x and c_i+ - c_i into sums in memory; c_i+ to ledger/
-    run.close        the next x and c from the sums; checkpoints/round-R.safetensors makes the round count;
-                     then c_i+ takes c_i's place in ledger/, model.safetensors and control.safetensors are replaced
-    run.rounds       opens the next round, while the worker evaluates x and rounds.jsonl gets its line
-After a kill the newest checkpoint says what counts: updates of the open round are asked for again.
+    run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
+    run.rounds     encodes it once into frames that all clients share, and opens a `Round` on the `Board`
+    rpc.service    PullRound waits on the board, then streams header, x and c, and c_i to a client that lost it
+    (fedclient)    trains y_i and c_i
+    rpc.uploads    PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part,
+    store.spool    which becomes spool/round-R/client-I.update once it is whole
+    run.fold       in the order of client indices: y_i - x and c_i+ - c_i into sums in memory, c_i+ to ledger/
+    run.close      x and c of the next round from the sums; checkpoints/round-R.safetensors makes it count;
+                   c_i+ takes c_i's place in ledger/, model.safetensors and control.safetensors are replaced
+    run.rounds     opens the next round; meanwhile the worker evaluates x, and rounds.jsonl gets its line
+After a kill the newest checkpoint says what counts; updates of the open round are asked for again.
 """
