@@ -9,7 +9,7 @@ Rooms
 A round, in order; x, c, y_i and c_i are named where they are
     run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
     run.rounds     encodes it once into frames that all clients share, and opens a `Round` on the `Board`
-    rpc.service    PullRound waits on the board, then streams header, x and c, and c_i to a client that lost it
+    rpc.service    PullRound waits on the board, then streams header, x and c, and c_i to who has lost it
     (fedclient)    trains y_i and c_i
     rpc.uploads    PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part,
     store.spool    which becomes spool/round-R/client-I.update once it is whole
