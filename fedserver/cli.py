@@ -16,6 +16,7 @@ from common import commandline
 from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import SCHEDULES
 from common.data import datasets
+from common.events import Emit
 from common.models import names
 from fedserver import presets
 from fedserver.config import VARIATES, WEIGHTINGS, RunConfig
@@ -189,6 +190,7 @@ def main() -> None:
     help="Clients need a token of this folder, and no certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
+@commandline.log_options
 @run_options
 def run(
     listen: str,
@@ -197,6 +199,7 @@ def run(
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
+    emit: Emit,
     **settings: Any,
 ) -> None:
     """Serve one training run and end when it is over.
@@ -210,9 +213,8 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(
-        config, listen, run_dir, commandline.say, access=access, capture_path=capture, resume=resume
-    )
+    say = commandline.line_by_line(emit)
+    ended = serve(config, listen, run_dir, say, access=access, capture_path=capture, resume=resume)
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
