@@ -1,13 +1,15 @@
-"""What the command lines share: one line for an error, settings from a TOML file, plain log lines."""
+"""What the command lines share: one line for an error, settings from a TOML file, log lines."""
 
 from __future__ import annotations
 
 import atexit
+import functools
 import signal
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import click
 
 from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
+from common.events import Emit, Event, JsonLog, Level, TextLog
 
+LOGS: dict[str, Callable[[Level], Emit]] = {"text": TextLog, "json": JsonLog}
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 
 
@@ -84,6 +88,47 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
             "give --certs with the server's ca.pem, or say --insecure"
         )
     return found
+
+
+def log_options(function: Any) -> Any:
+    """How a command that runs for a while tells what happens; it gets the listener to tell as `emit`."""
+
+    @functools.wraps(function)
+    def command(*args: Any, log_format: str, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
+        return function(*args, emit=listener(log_format, quiet, verbose), **kwargs)
+
+    command = click.option("--verbose", "-v", is_flag=True, help="Tell details too.")(command)
+    command = click.option("--quiet", "-q", is_flag=True, help="Tell only what calls for attention.")(command)
+    return click.option(
+        "--log-format",
+        type=click.Choice(tuple(LOGS)),
+        default="text",
+        help="Lines for people, or a JSON object per line for programs.",
+    )(command)
+
+
+def listener(log_format: str, quiet: bool = False, verbose: bool = False) -> Emit:
+    """Writes events to standard output, as `log_options` say."""
+    if quiet and verbose:
+        raise ConfigError("--quiet and --verbose exclude each other; give one of them")
+    least = Level.WARNING if quiet else Level.DETAIL if verbose else Level.NOTICE
+    return LOGS[log_format](least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line(Event):
+    """A finished line of text, from code that has no events of its own yet."""
+
+    line: str
+
+    def text(self) -> str:
+        """The line itself."""
+        return self.line
+
+
+def line_by_line(emit: Emit) -> Callable[[str], None]:
+    """A function of a line for code that has no events of its own yet."""
+    return lambda line: emit(Line(line=line))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from common import commandline
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.errors import ConfigError, RunError
-from common.events import TextLog
+from common.events import Emit
 from common.names import require_name
 
 
@@ -78,6 +78,7 @@ def main() -> None:
     help="Append every message to this file, for fedwire.",
 )
 @commandline.access_options
+@commandline.log_options
 def run(
     server: str,
     name: str | None,
@@ -93,6 +94,7 @@ def run(
     uplink: str | None,
     downlink: str | None,
     capture: Path | None,
+    emit: Emit,
     **credentials: Any,
 ) -> None:
     """Join a run, train until it ends, and end too.
@@ -128,12 +130,13 @@ def run(
     from fedclient.store.state import StateDir
     from fedclient.store.state_slot import first_free
 
+    say = commandline.line_by_line(emit)
     own: OwnData | None = None
     if dataset is not None:
         own = OwnDataset(dataset, data_dir, shard)
     elif data is not None:
-        own = OwnPictures(data, commandline.say)
-    writer = CaptureWriter(capture, TextLog()) if capture is not None else None
+        own = OwnPictures(data, say)
+    writer = CaptureWriter(capture, emit) if capture is not None else None
     with commandline.stopped_by_signals(), ExitStack() as stack:
         if state_root is not None:
             name, state = stack.enter_context(first_free(state_root))
@@ -150,7 +153,7 @@ def run(
             access=commandline.access(server, name, **credentials),
             **rates,
         )
-        end = Daemon(config, state, commandline.say, writer).run()
+        end = Daemon(config, state, say, writer).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
-    commandline.say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")
+    say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")

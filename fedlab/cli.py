@@ -16,7 +16,7 @@ from common.algorithms import ALGORITHMS
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.errors import ConfigError
-from common.events import TextLog
+from common.events import Emit
 from common.models import names
 from common.wire.codecs import Codecs
 from fedserver import presets
@@ -64,8 +64,9 @@ def demo(clients: int, rounds: int, alpha: float, seed: int, out: Path | None, a
 
 
 @main.command(epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
+@commandline.log_options
 @run_options
-def simulate(**settings: Any) -> None:
+def simulate(emit: Emit, **settings: Any) -> None:
     """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
@@ -74,7 +75,7 @@ def simulate(**settings: Any) -> None:
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, TextLog())
+        run_simulation(config, run_dir, emit)
 
 
 @main.command(
@@ -82,8 +83,9 @@ def simulate(**settings: Any) -> None:
         "fedlab centralised --dataset cifar10 --model vgg11 --rounds 100 --momentum 0.9"
     )
 )
+@commandline.log_options
 @run_options
-def centralised(**settings: Any) -> None:
+def centralised(emit: Emit, **settings: Any) -> None:
     """Train on the pooled data, for comparison: one client that has everything, a round per epoch.
 
     Takes the flags of fedserver run and writes the same run directory. Momentum starts at zero in each epoch.
@@ -96,7 +98,7 @@ def centralised(**settings: Any) -> None:
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, TextLog())
+        run_simulation(config, run_dir, emit)
 
 
 @main.command(

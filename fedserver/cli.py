@@ -16,7 +16,7 @@ from common import commandline
 from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import SCHEDULES
 from common.data import datasets
-from common.events import TextLog
+from common.events import Emit
 from common.models import names
 from fedserver import presets
 from fedserver.config import VARIATES, WEIGHTINGS, RunConfig
@@ -190,6 +190,7 @@ def main() -> None:
     help="Clients need a token of this folder, and no certificate.",
 )
 @click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
+@commandline.log_options
 @run_options
 def run(
     listen: str,
@@ -198,6 +199,7 @@ def run(
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
+    emit: Emit,
     **settings: Any,
 ) -> None:
     """Serve one training run and end when it is over.
@@ -211,7 +213,7 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(config, listen, run_dir, TextLog(), access=access, capture_path=capture, resume=resume)
+    ended = serve(config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume)
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 

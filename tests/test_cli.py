@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -263,3 +264,28 @@ def test_a_partition_is_written_and_shown(tmp_path: Path) -> None:
     uneven = json.loads(invoke("fedlab", *arguments, "--no-equal", "--json").output)["counts"]
     assert sum(map(sum, uneven)) == 1437
     assert invoke("fedlab", *arguments[:2], "0", *arguments[3:]).exit_code == 2
+
+
+SMALL = "--num-clients 2 --rounds 2 --local-steps 1 --eval-every 0"
+
+
+def test_logs_are_lines_for_people_objects_for_programs_or_nothing(tmp_path: Path) -> None:
+    def output(name: str, *flags: str) -> list[str]:
+        where = ["--run-dir", str(tmp_path / name)]
+        result = invoke("fedlab", "simulate", *SMALL.split(), *where, *flags)
+        assert result.exit_code == 0, result.output
+        return result.output.splitlines()
+
+    lines = output("text")
+    assert all(re.match(r"\d\d:\d\d:\d\d \S", line) for line in lines)
+    objects = [json.loads(line) for line in output("json", "--log-format", "json")]
+    assert len(objects) == len(lines)
+    assert all(found["text"] and found["event"] and found["level"] == "notice" for found in objects)
+    assert output("quiet", "-q") == []
+
+
+def test_nobody_is_quiet_and_verbose_at_once() -> None:
+    for program in ("fedserver", "fedclient"):
+        result = invoke(program, "run", "-q", "-v")
+        assert result.exit_code == 2
+        assert "--quiet and --verbose exclude each other" in result.output
