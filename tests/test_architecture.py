@@ -66,6 +66,14 @@ WITHOUT_TORCH = (
     "fedwire",
 )
 """Rooms whose import must not bring torch along, except for the worker, which is a process of its own."""
+ROUND_PATH = (
+    "fedserver/run",
+    "fedserver/rpc",
+    "fedclient/run",
+    "fedclient/rpc",
+    "fedclient/training",
+    "common/server_step",
+)
 MAX_MODULES = 12
 MAX_LINES = 250
 MAX_FUNCTION_LINES = 45
@@ -151,6 +159,28 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     while leaves := {name for name, others in edges.items() if not others & edges.keys()}:
         edges = {name: others for name, others in edges.items() if name not in leaves}
     assert not edges
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if _is_in(path, ROUND_PATH)], ids=str)
+def test_nothing_in_the_rounds_path_reaches_through_two_objects_into_a_third(path: Path) -> None:
+    """`board.run.config.rounds` would know how a board, a run and its settings are built."""
+    tree = ast.parse((ROOT / path).read_text())
+    modules = {name.rpartition(".")[2] for name in imports(path)} | {"np", "torch", "pb"}
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    chains = [
+        _chain(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node) not in inner
+    ]
+    far = [chain for chain in chains if len(chain) > 3 + (chain[0] == "self") and chain[0] not in modules]
+    assert not far
+
+
+def _chain(node: ast.expr) -> list[str]:
+    """a.b.c as its names; nothing for what is not a plain chain of names."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(names)] if isinstance(node, ast.Name) else [""]
 
 
 def test_the_installed_common_is_ours() -> None:

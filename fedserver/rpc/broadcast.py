@@ -32,10 +32,11 @@ def broadcast(
         frames = [*frames, *chunk_frames(variates.layout, c_i, first_index=len(tensors))]
         tensors += manifest(Encoding(variates.layout))
     header = _header(run, current, counted, tensors)
-    start = (request.resume.position.tensor, request.resume.position.offset)
+    position = request.resume.position
+    start = (position.tensor, position.offset)
     starts = {frame.position for frame in frames} | {(len(tensors), 0)}
     if request.resume.round == current.number and start in starts:
-        header.resumed_at.CopyFrom(request.resume.position)
+        header.resumed_at.CopyFrom(position)
         frames = [frame for frame in frames if frame.position >= start]
     return header, frames
 
