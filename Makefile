@@ -5,9 +5,11 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS ?= 100000
 SEED ?= 1
 TARGETS ?=
+BASE ?=
+FLAGS ?=
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto bench bench-link fuzz audit clean venv
+.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto bench bench-link same-bits fuzz audit clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +58,10 @@ bench: venv  ## Measure the wire, the codecs, captures and the fold.
 
 bench-link: venv  ## Measure rounds on slow links made with tc (needs root).
 	$(BIN)/python benchmarks/bench_link.py
+
+same-bits: venv  ## Run the same federations in revision BASE and here, and compare results byte for byte.
+	@test -n "$(BASE)" || { echo "say what to compare with, for example: make same-bits BASE=main"; exit 2; }
+	$(BIN)/python -m tests.same_bits $(BASE) $(FLAGS)
 
 # Neither tool is among the pins: one has wheels for few machines, the other brings much with it.
 fuzz: venv  ## Look for inputs that break a decoder: RUNS executions of each of TARGETS.
