@@ -9,7 +9,8 @@ BASE ?=
 FLAGS ?=
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto bench bench-link same-bits fuzz audit clean venv
+.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto docs bench bench-link \
+	same-bits fuzz audit clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ proto: venv  ## Generate the bindings from proto/ again.
 		--python_out=proto --mypy_out=quiet:proto proto/fedpvr/v1/*.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 		--grpc_python_out=proto --mypy_grpc_out=quiet:proto proto/fedpvr/v1/federation.proto
+
+docs: venv  ## Write the documents that come from the code again.
+	$(BIN)/python -m fedserver.settings_table > docs/settings.md
 
 bench: venv  ## Measure the wire, the codecs, captures and the fold.
 	$(BIN)/python benchmarks/bench_wire.py

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import functools
 import signal
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -19,12 +20,48 @@ from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
 from common.events import Emit, Event, JsonLog, Level, TextLog
 
-LOGS: dict[str, Callable[[Level], Emit]] = {"text": TextLog, "json": JsonLog}
+OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
+LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
+HELP_COLUMN = 28
+"""Flags that are longer have their explanation on the next line."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+
+
+class Option(click.Option):
+    """A flag that stands under a heading of its command's help."""
+
+    def __init__(self, *names: Any, section: str, **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command whose help has its flags under headings, in the order in which the headings come up."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the flags; those without a heading are under "Options"."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                heading = parameter.section if isinstance(parameter, Option) else OPTIONS
+                sections.setdefault(heading, []).append(record)
+        longest = max(len(names) for records in sections.values() for names, _ in records)
+        width = min(HELP_COLUMN, longest)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                # All explanations start in one column, whatever heading they are under.
+                formatter.write_dl([(names.ljust(width), text) for names, text in records], HELP_COLUMN)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The first sentence in a list of commands, never cut."""
+        return super().get_short_help_str(sys.maxsize)
 
 
 class Group(click.Group):
     """A command group that ends every known error as one line and an exit code."""
+
+    command_class = Command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
@@ -62,17 +99,24 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
 
 
+def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]:
+    """A flag under a heading of the help; the rest is as for `click.option`."""
+    return click.option(*names, cls=Option, section=section, **attributes)
+
+
 def access_options(function: Any) -> Any:
     """What to show to a server; `access` makes use of it."""
-    function = click.option(
-        "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
+    function = option(
+        SECURITY, "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
     )(function)
-    function = click.option(
+    function = option(
+        SECURITY,
         "--token-file",
         type=click.Path(path_type=Path),
         help=f"File with the token of this client; the token itself may be in {TOKEN_VARIABLE}.",
     )(function)
-    return click.option(
+    return option(
+        SECURITY,
         "--certs",
         type=click.Path(path_type=Path),
         help="Use TLS: folder with ca.pem and, unless there is a token, NAME.pem and NAME.key.",
@@ -91,15 +135,20 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
 
 
 def log_options(function: Any) -> Any:
-    """How a command that runs for a while tells what happens; it gets the listener to tell as `emit`."""
+    """How a command that runs for a while tells what happens; it gets the listener to tell as `emit`.
+
+    Where a command prints a JSON document, standard output is for that alone.
+    """
 
     @functools.wraps(function)
     def command(*args: Any, log_format: str, quiet: bool, verbose: bool, **kwargs: Any) -> Any:
-        return function(*args, emit=listener(log_format, quiet, verbose), **kwargs)
+        file = sys.stderr if kwargs.get("as_json") else None
+        return function(*args, emit=listener(log_format, quiet, verbose, file), **kwargs)
 
-    command = click.option("--verbose", "-v", is_flag=True, help="Tell details too.")(command)
-    command = click.option("--quiet", "-q", is_flag=True, help="Tell only what calls for attention.")(command)
-    return click.option(
+    command = option(LOG, "--verbose", "-v", is_flag=True, help="Tell details too.")(command)
+    command = option(LOG, "--quiet", "-q", is_flag=True, help="Tell only what calls for attention.")(command)
+    return option(
+        LOG,
         "--log-format",
         type=click.Choice(tuple(LOGS)),
         default="text",
@@ -107,12 +156,12 @@ def log_options(function: Any) -> Any:
     )(command)
 
 
-def listener(log_format: str, quiet: bool = False, verbose: bool = False) -> Emit:
-    """Writes events to standard output, as `log_options` say."""
+def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -> Emit:
+    """Writes events into a file, by default standard output, as `log_options` say."""
     if quiet and verbose:
         raise ConfigError("--quiet and --verbose exclude each other; give one of them")
     least = Level.WARNING if quiet else Level.DETAIL if verbose else Level.NOTICE
-    return LOGS[log_format](least)
+    return LOGS[log_format](least, file)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,13 +96,13 @@ class TextLog:
     """Plain lines with the time of day."""
 
     def __init__(self, least: Level = Level.NOTICE, file: TextIO | None = None) -> None:
-        self._least = least
+        self.least = least
         self._file = file
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Writes an event that is important enough."""
-        if event.level >= self._least:
+        if event.level >= self.least:
             with self._lock:
                 line = f"{time.strftime('%H:%M:%S')} {printable(event.text())}"
                 print(line, file=self._file or sys.stdout, flush=True)

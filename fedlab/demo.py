@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-
+from common.events import Emit
 from common.records.rounds import read_rounds
+from fedlab.events import DemoStarted, MethodAdvanced, MethodStarted
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.processes.federation import LocalFederation
 from fedlab.reports.runs import Run, read_run
@@ -46,87 +43,65 @@ class DemoConfig:
         return [part for name, value in settings.items() for part in (f"--{name}", str(value))]
 
 
-def run_demo(config: DemoConfig, console: Console) -> list[dict[str, Any]]:
-    """Runs all algorithms one after the other and returns a row for each."""
-    console.print(
-        f"1 server and {config.clients} clients as processes on this machine; digits, Dirichlet alpha "
-        f"{config.alpha}, {config.local_epochs} local epochs, {config.rounds} rounds",
-        highlight=False,
+@dataclass(frozen=True)
+class DemoRow:
+    """What the closing table says of one method."""
+
+    algorithm: str
+    accuracy: float
+    rounds_to_target: int | None
+    bytes: dict[str, float]
+    """Per client and round, both directions together, by purpose."""
+    total_bytes: float
+    socket_bytes: float | None
+    """As the kernel counted them; None where it did not."""
+    ratio_to_fedavg: float
+
+
+def run_demo(config: DemoConfig, emit: Emit) -> list[DemoRow]:
+    """Runs all methods one after the other and returns a row for each."""
+    emit(
+        DemoStarted(
+            clients=config.clients,
+            rounds=config.rounds,
+            local_epochs=config.local_epochs,
+            alpha=config.alpha,
+        )
     )
     runs: dict[str, Run] = {}
-    with Progress(
-        TextColumn("{task.description:16}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[accuracy]}"),
-        TimeElapsedColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
-        for method in TRAFFIC:
-            bar = progress.add_task(method, total=config.rounds, accuracy="starting")
-            folder = config.folder / method.replace(" ", "-")
-            with LocalFederation(folder, config.clients, config.server_flags(method)) as federation:
-                _follow(federation, method, progress, bar, console)
-            runs[method] = read_run(folder)
-    return rows(runs)
+    for method in TRAFFIC:
+        emit(MethodStarted(method=method, rounds=config.rounds))
+        folder = config.folder / method.replace(" ", "-")
+        with LocalFederation(folder, config.clients, config.server_flags(method)) as federation:
+            _follow(federation, method, emit)
+        runs[method] = read_run(folder)
+    return demo_rows(runs)
 
 
-def _follow(federation: LocalFederation, method: str, progress: Progress, bar: Any, console: Console) -> None:
-    """Shows each closed round until all processes have ended."""
-    credentials = 0
+def _follow(federation: LocalFederation, method: str, emit: Emit) -> None:
+    """Tells of each closed round until all processes have ended."""
+    told = 0
     going = True
     while going:
         going = federation.running()
-        for record in read_rounds(federation.run_dir)[credentials:]:
-            credentials += 1
-            accuracy = f"accuracy {record['accuracy']:.1%}"
-            progress.update(bar, completed=record["round"], accuracy=accuracy)
-            if not console.is_terminal:
-                console.print(f"{method}: round {record['round']}, {accuracy}", highlight=False)
+        for record in read_rounds(federation.run_dir)[told:]:
+            told += 1
+            emit(MethodAdvanced(method=method, round=record["round"], accuracy=record["accuracy"]))
         time.sleep(POLL_S)
 
 
-def rows(runs: dict[str, Run]) -> list[dict[str, Any]]:
+def demo_rows(runs: Mapping[str, Run]) -> list[DemoRow]:
     """What the table shows, from the run directories alone."""
     total = {name: sum(run.bytes_per_client_and_round().values()) for name, run in runs.items()}
     return [
-        {
-            "algorithm": name,
-            "accuracy": run.accuracy(),
-            "rounds_to_target": run.rounds_to(TARGET),
-            "bytes": run.bytes_per_client_and_round(),
-            "total_bytes": total[name],
-            "socket_bytes": run.socket_per_client_and_round(),
-            "ratio_to_fedavg": total[name] / total["fedavg"],
-        }
+        DemoRow(
+            algorithm=name,
+            accuracy=run.accuracy(),
+            rounds_to_target=run.rounds_to(TARGET),
+            bytes=run.bytes_per_client_and_round(),
+            total_bytes=total[name],
+            socket_bytes=run.socket_per_client_and_round(),
+            ratio_to_fedavg=total[name] / total["fedavg"],
+        )
         for name, run in runs.items()
     ]
-
-
-def show(table_rows: list[dict[str, Any]], console: Console) -> None:
-    """Prints the closing table."""
-    table = Table(
-        title="bytes per client and round, down and up, as the server measured them",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-    )
-    table.add_column("algorithm", no_wrap=True)
-    headings = ("accuracy", f"to {TARGET:.0%}", "model", "control", "other", "total", "socket", "ratio")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in table_rows:
-        counts = row["bytes"]
-        table.add_row(
-            row["algorithm"],
-            f"{row['accuracy']:.1%}",
-            str(row["rounds_to_target"] or "-"),
-            f"{counts['model'] + counts['buffer']:,.0f}",
-            f"{counts['control']:,.0f}",
-            f"{counts['other']:,.0f}",
-            f"{row['total_bytes']:,.0f}",
-            "-" if row["socket_bytes"] is None else f"{row['socket_bytes']:,.0f}",
-            f"{row['ratio_to_fedavg']:.3f}",
-        )
-    console.print(table)

@@ -2,60 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from dataclasses import dataclass
 
 from common.algorithms import svr_names
 from common.models.build import ModelSpec, build_model, classifier_names, tensor_specs
+from common.models.names import usual_shape
 from common.tensors.layout import Purpose
 
-IMAGE_SHAPES = {"cnn": (1, 8, 8)}
-PAPER_SHAPE = (3, 32, 32)
+
+@dataclass(frozen=True)
+class TensorRow:
+    """One tensor of a model."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    purpose: str
+    svr: bool
+    """Whether its variance is reduced."""
 
 
-def card(name: str, num_classes: int, width: float, patterns: tuple[str, ...]) -> dict[str, Any]:
-    """The tensors of a model, d, v and 2(1 + v/d), the floats per client and round in units of d."""
-    spec = ModelSpec(
-        name=name, num_classes=num_classes, image_shape=IMAGE_SHAPES.get(name, PAPER_SHAPE), width=width
-    )
+@dataclass(frozen=True)
+class ModelCard:
+    """The tensors of a model, and what they mean for traffic."""
+
+    name: str
+    num_classes: int
+    d: int
+    """Number of parameters."""
+    v: int
+    """Number of those in S_svr."""
+    multiplier: float
+    """2(1 + v/d), the floats per client and round in units of d."""
+    tensors: tuple[TensorRow, ...]
+
+
+def model_card(name: str, num_classes: int, width: float, patterns: tuple[str, ...]) -> ModelCard:
+    """The card of a model for examples of the shape that it is usually given."""
+    spec = ModelSpec(name=name, num_classes=num_classes, image_shape=usual_shape(name), width=width)
     model = build_model(spec, seed=0)
     specs = tensor_specs(model)
     parameters = [s for s in specs if s.purpose is Purpose.MODEL]
     svr = svr_names("fedpvr", patterns, [s.name for s in parameters], classifier_names(model))
     d = sum(s.num_elements for s in parameters)
     v = sum(s.num_elements for s in parameters if s.name in svr)
-    return {
-        "name": name,
-        "num_classes": num_classes,
-        "d": d,
-        "v": v,
-        "multiplier": 2 * (1 + v / d),
-        "tensors": [
-            {
-                "name": s.name,
-                "dtype": s.dtype,
-                "shape": list(s.shape),
-                "purpose": s.purpose.name.lower(),
-                "svr": s.purpose is Purpose.MODEL and s.name in svr,
-            }
+    return ModelCard(
+        name=name,
+        num_classes=num_classes,
+        d=d,
+        v=v,
+        multiplier=2 * (1 + v / d),
+        tensors=tuple(
+            TensorRow(
+                s.name,
+                s.dtype,
+                s.shape,
+                s.purpose.name.lower(),
+                s.purpose is Purpose.MODEL and s.name in svr,
+            )
             for s in specs
-        ],
-    }
-
-
-def show(model: dict[str, Any], console: Console) -> None:
-    """Prints a model card."""
-    table = Table("tensor", "shape", "dtype", "purpose", "S_svr")
-    for tensor in model["tensors"]:
-        shape = "x".join(map(str, tensor["shape"])) or "scalar"
-        table.add_row(
-            tensor["name"], shape, tensor["dtype"], tensor["purpose"], "yes" if tensor["svr"] else ""
-        )
-    console.print(table)
-    console.print(
-        f"d = {model['d']:,} parameters, v = {model['v']:,} in S_svr; floats per client and round: "
-        f"FedAvg 2 d, FedPVR {model['multiplier']:.4f} d, SCAFFOLD 4 d; with --variates derived 2 d for all",
-        highlight=False,
+        ),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import Field, fields
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,116 +14,100 @@ import click
 from click.core import ParameterSource
 
 from common import commandline
-from common.algorithms import ALGORITHMS
-from common.algorithms.schedule import SCHEDULES
 from common.data import datasets
 from common.events import Emit
 from common.models import names
 from fedserver import presets
-from fedserver.config import VARIATES, WEIGHTINGS, RunConfig
+from fedserver.config import RunConfig
 from fedserver.keys import cli
+from fedserver.settings import Section, about, flag
 
-HELP = {
-    "algorithm": "How clients are kept from drifting apart.",
-    "model": "Built-in model or module:factory, imported from the current directory.",
-    "dataset": "Built-in data set or module:factory, imported from the current directory.",
-    "data_dir": "Where data sets that are not built in are read from and downloaded to.",
-    "image_size": "Bring images to this height and width, to save time.",
-    "width": "Factor on the channels of a built-in model, to save time.",
-    "num_clients": "N; round 1 starts when all have joined, or --min-clients of them.",
-    "rounds": "R; the server ends after the last one.",
-    "local_epochs": "E, passes of each client over its shard per round.  [default: 1]",
-    "local_steps": "K, minibatch steps per client and round, instead of --local-epochs.",
-    "eta_l": "Step size of the clients.",
-    "schedule": "How eta_l changes over the rounds: cosine to zero, or tenfold down at 50 % and 75 %.",
-    "eta_g": "Step size of the server; 1 takes the mean of the client models.",
-    "momentum": "Local momentum outside S_svr.",
-    "mu": "Weight of the proximal term of fedprox.  [default: 0.1]",
-    "feddyn_alpha": "Weight of the regulariser of feddyn.  [default: 0.01]",
-    "alpha": "Dirichlet concentration of the shards; small makes clients differ.",
-    "partition": "JSON file with ready-made shards; see fedlab partition.",
-    "validation": "Share of every shard that its client keeps for validation.",
-    "weighting": "Weights of the mean over clients.",
-    "aggregation": "mean, or median or trimmed:F of each number over all clients, if not all are trusted.",
-    "norm_bound": "Leave out updates larger than this many times the median.  [default: none]",
-    "clients_per_round": "S, clients drawn at random for each round.  [default: all]",
-    "gather": "N is whoever has joined when nobody has for this many seconds, --num-clients at least.",
-    "min_clients": "Start with this many clients; the others may join later.  [default: all]",
-    "lease": "Seconds without a sign of life after which a client is not waited for.  [default: for ever]",
-    "deadline": "Seconds after which a round closes without those who have not answered.  [default: never]",
-    "quorum": "Share of a round's clients whose updates must be in before anybody is left out.",
-    "variates": "Send control variates, or derive them from the models wherever both sides can.",
-    "seed": "Fixes initialisation, shards and batches.",
-    "cka": "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",
-    "eval_every": "Evaluate after every n-th round; 0: only after the last.",
-}
-CHOICES = {
-    "algorithm": tuple(ALGORITHMS),
-    "weighting": WEIGHTINGS,
-    "schedule": tuple(SCHEDULES),
-    "variates": VARIATES,
-}
+FIELDS = {declared.name: declared for declared in fields(RunConfig)}
 
 
-class BatchSize(click.ParamType[Any]):
-    """A number of examples, or `full` for the whole shard."""
+class OrWord(click.ParamType[Any]):
+    """A whole number, or a word that stands for None."""
 
-    name = "B|full"
+    name = "integer"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Keeps `full` as it is and makes anything else a number."""
-        if value == "full":
-            return value
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The number, or None."""
+        if value == self._word:
+            return None
         try:
             return int(value)
         except (TypeError, ValueError):
-            self.fail(f"expected a whole number or full, got {value!r}", param, ctx)
+            self.fail(f"expected a whole number or {self._word}, got {value!r}", param, ctx)
 
 
 def run_options(function: Any) -> Any:
-    """The flags of a run, with the defaults that RunConfig has; `resolved` makes the settings of them."""
-    function = click.option(
-        "--augment/--no-augment", default=None, help="Random flip and crop.  [default: as the data set says]"
-    )(function)
-    function = click.option(
-        "--codec",
-        multiple=True,
-        metavar="CODEC",
-        help="How updates travel: fp32 (as they are), fp16, bf16, int8 (a scale per 2048 elements), "
-        "int8-tensor (one scale) or topk:F (the largest share F). down=CODEC is for x, control=CODEC for c "
-        "and c_i; repeatable.  [default: fp32 for all]",
-    )(function)
-    function = click.option(
-        "--svr",
-        multiple=True,
-        metavar="PATTERN",
-        help="Names with variance reduction: a glob or a module's name; repeatable; none for none.  "
-        "[default: the model's classifier]",
-    )(function)
-    function = click.option(
-        "--batch-size", type=BatchSize(), default=RunConfig.batch_size, help="Examples per step, or full."
-    )(function)
-    for field in reversed(fields(RunConfig)):
-        if field.name in HELP:
-            kind: Any = click.Choice(CHOICES[field.name]) if field.name in CHOICES else _type(field)
-            flag = "--" + field.name.replace("_", "-")
-            function = click.option(flag, type=kind, default=field.default, help=HELP[field.name])(function)
-    function = click.option(
-        "--run-dir",
-        type=click.Path(path_type=Path),
-        help="Where results go.  [default: runs/DATE-TIME-ALGORITHM]",
-    )(function)
-    function = click.option(
-        "--preset", help="Settings of a cell of the paper's tables; see fedlab presets. Flags go before it."
-    )(function)
-    return click.option(
-        "--config",
-        type=click.Path(path_type=Path),
-        is_eager=True,
-        expose_value=False,
-        callback=commandline.settings_file,
-        help="TOML file with any of these settings; flags and environment go before it.",
-    )(function)
+    """The flags of a run, under all headings in their order; `resolved` makes the settings of them."""
+    declared = [setting_option(name) for name in _names(Section.START)]
+    declared += [
+        commandline.option(
+            Section.START,
+            "--run-dir",
+            type=click.Path(path_type=Path),
+            help="Where results go.  [default: runs/DATE-TIME-ALGORITHM]",
+        ),
+        commandline.option(
+            Section.RUN,
+            "--config",
+            type=click.Path(path_type=Path),
+            is_eager=True,
+            expose_value=False,
+            callback=commandline.settings_file,
+            help="TOML file with any of these settings; flags and environment variables override it.",
+        ),
+        commandline.option(
+            Section.RUN,
+            "--preset",
+            metavar="NAME",
+            help="Settings of a cell of the paper's tables; see fedlab presets. Anything else overrides it.",
+        ),
+    ]
+    others = [section for section in Section if section is not Section.START]
+    declared += [setting_option(name) for section in others for name in _names(section)]
+    for decorate in reversed(declared):
+        function = decorate(function)
+    return function
+
+
+def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
+    """The flag of one setting, as `RunConfig` declares it; `changes` are for `click.option`."""
+    declared = FIELDS[name]
+    described = about(declared)
+    kind = str(declared.type).removesuffix(" | None")
+    attributes: dict[str, Any] = {"default": declared.default, "metavar": described.metavar}
+    if described.choices:
+        attributes["type"] = click.Choice(described.choices)
+    elif described.word_for_none:
+        attributes["type"] = OrWord(described.word_for_none)
+    elif kind.startswith("tuple"):
+        attributes["multiple"] = True
+    elif kind != "bool":
+        attributes["type"] = {"int": int, "float": float, "str": str}[kind]
+    usual = described.if_unset if "default" not in changes else ""
+    attributes["help"] = described.text + (f"  [default: {usual}]" if usual else "")
+    names = f"{flag(name)}/{flag('no_' + name)}" if kind == "bool" else flag(name)
+    return commandline.option(changes.pop("section", described.section), names, **(attributes | changes))
+
+
+def checked_option(name: str, **changes: Any) -> Callable[[Any], Any]:
+    """The flag of a setting for a command that makes no `RunConfig` itself, which would check the value."""
+
+    def check(_: click.Context, __: click.Parameter, value: Any) -> Any:
+        about(FIELDS[name]).require(name, value)
+        return value
+
+    return setting_option(name, **({"section": commandline.OPTIONS, "callback": check} | changes))
+
+
+def _names(section: Section) -> list[str]:
+    return [name for name, declared in FIELDS.items() if about(declared).section is section]
 
 
 def resolved(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple[RunConfig, Path]:
@@ -133,8 +118,6 @@ def resolved(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple
             if context.get_parameter_source(name) is ParameterSource.DEFAULT:
                 settings[name] = value
     _prefer_the_stronger(settings, "local_epochs", "local_steps")
-    if settings["batch_size"] == "full":
-        settings["batch_size"] = None
     config = RunConfig(**settings)
     names.require_known(config.model)
     datasets.require_known(config.dataset)
@@ -153,11 +136,6 @@ def _prefer_the_stronger(settings: dict[str, Any], *names: str) -> None:
             settings[name] = None
 
 
-def _type(field: Field[Any]) -> Any:
-    """The type of a setting; with `X | None` it is X."""
-    return {"int": int, "float": float, "str": str}[str(field.type).removesuffix(" | None")]
-
-
 @click.group(
     cls=commandline.Group,
     context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
@@ -170,28 +148,40 @@ def main() -> None:
 @main.command(
     epilog=commandline.example("fedserver run --algorithm fedpvr --alpha 0.1 --num-clients 5 --rounds 20")
 )
-@click.option(
-    "--listen", default="127.0.0.1:50051", metavar="HOST:PORT", help="Port 0 picks a free one and prints it."
+@run_options
+@commandline.option(
+    Section.RUN,
+    "--listen",
+    default="127.0.0.1:50051",
+    metavar="HOST:PORT",
+    help="Where to wait for clients; port 0 picks a free one and prints it.",
 )
-@click.option(
+@commandline.option(
+    Section.RUN,
+    "--resume/--no-resume",
+    default=True,
+    help="Go on with the run in --run-dir, if there is one.",
+)
+@commandline.option(
+    Section.WIRE,
     "--capture",
     type=click.Path(path_type=Path),
     help="Append every message to this file, for fedwire.",
 )
-@click.option("--resume/--no-resume", default=True, help="Go on with the run in --run-dir, if there is one.")
-@click.option(
+@commandline.option(
+    Section.SECURITY,
     "--certs",
     type=click.Path(path_type=Path),
     help="Use TLS: folder with ca.pem, crl.pem, server.pem and server.key. Clients need a certificate.",
 )
-@click.option(
+@commandline.option(
+    Section.SECURITY,
     "--tokens",
     type=click.Path(path_type=Path),
     help="Clients need a token of this folder, and no certificate.",
 )
-@click.option("--insecure", is_flag=True, help="Let other machines in without TLS.")
+@commandline.option(Section.SECURITY, "--insecure", is_flag=True, help="Let other machines in without TLS.")
 @commandline.log_options
-@run_options
 def run(
     listen: str,
     capture: Path | None,

@@ -14,8 +14,12 @@ import pytest
 from rich.console import Console
 
 from common.errors import RunError
-from fedlab.demo import show
+from common.events import JsonLog, Level, TextLog
+from fedlab.console import show_demo
+from fedlab.demo import DemoRow
+from fedlab.events import MethodAdvanced, MethodStarted
 from fedlab.processes.federation import LocalFederation
+from fedlab.progress import drawn
 from tests.processes import alive
 
 
@@ -41,12 +45,26 @@ def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
 
 def test_the_table_fits_a_narrow_terminal() -> None:
     counts = {"model": 306256.0, "buffer": 0.0, "control": 306256.0, "other": 1685.0}
-    row = {"algorithm": "scaffold derived", "accuracy": 1.0, "rounds_to_target": 15, "bytes": counts}
-    row |= {"total_bytes": 614197.0, "socket_bytes": 615201.0, "ratio_to_fedavg": 1.999}
+    row = DemoRow("scaffold derived", 1.0, 15, counts, 614197.0, 615201.0, 1.999)
     out = io.StringIO()
-    show([row], Console(file=out, width=80))
+    show_demo([row], Console(file=out, width=80))
     for number in ("scaffold derived", "100.0%", "306,256", "1,685", "614,197", "615,201", "1.999"):
         assert number in out.getvalue()
+
+
+def test_a_terminal_gets_bars_instead_of_lines() -> None:
+    out = io.StringIO()
+    with drawn(TextLog(file=out), Console(file=out, force_terminal=True, width=100)) as emit:
+        emit(MethodStarted(method="fedavg", rounds=2))
+        emit(MethodAdvanced(method="fedavg", round=2, accuracy=0.5))
+    assert "2/2" in out.getvalue()
+    assert "accuracy 50.0%" in out.getvalue()
+    for log in (JsonLog(file=out), TextLog(Level.WARNING, out)):
+        with drawn(log, Console(file=out, force_terminal=True)) as emit:
+            assert emit is log, "programs and those who want quiet get no bars"
+    plain = TextLog(file=out)
+    with drawn(plain, Console(file=io.StringIO())) as emit:
+        assert emit is plain, "nor does a file"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])

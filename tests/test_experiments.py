@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import step_size
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
+from common.events import Event, unheard
 from fedlab import cli
+from fedlab.events import RunFinished, RunsPlanned
+from fedlab.experiments import cli as experiments_cli
 from fedlab.experiments import paper
+from fedlab.experiments.bench import Bench
 from fedlab.experiments.cells import Cell, run_cells
 from fedlab.experiments.methods import METHODS
-from fedlab.experiments.reproduce import EXPERIMENTS, Bench, reproduce
+from fedlab.experiments.reproduce import EXPERIMENTS, reproduce
 from fedlab.experiments.scales import Column, Scale
 from fedlab.reports.tables import Table
 from fedserver import presets
@@ -38,7 +41,7 @@ SHORT = Scale(
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A bench whose experiments take seconds, with table 1 done."""
     folder = tmp_path_factory.mktemp("bench")
-    bench = Bench(SHORT, 1, 2, folder, "data", Console(file=io.StringIO()))
+    bench = Bench(SHORT, 1, 2, folder, "data", unheard)
     reproduce("table1", bench, "fedlab reproduce table1")
     return bench
 
@@ -90,7 +93,7 @@ def test_every_figure_can_be_made(bench: Bench, what: str) -> None:
 
 
 def test_the_command_offers_exactly_the_experiments_there_are() -> None:
-    assert set(cli.EXPERIMENTS) == set(EXPERIMENTS)
+    assert set(experiments_cli.EXPERIMENTS) == set(EXPERIMENTS)
 
 
 def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
@@ -98,7 +101,10 @@ def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
     half = tmp_path / cell.key
     half.mkdir()
     (half / "config.json").write_text("{}")
-    run_cells([cell, cell], tmp_path, 1, Console(file=io.StringIO()))
+    told: list[Event] = []
+    run_cells([cell, cell], tmp_path, 1, told.append)
+    assert told[0] == RunsPlanned(finished=0, total=1)
+    assert told[1:] == [RunFinished(key=cell.key, done=1, total=1, seconds_left=0)]
     assert cell.finished(tmp_path)
     assert len(cell.read(tmp_path).rounds) == 1
 
@@ -106,7 +112,7 @@ def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
 def test_a_cell_that_fails_says_why(tmp_path: Path) -> None:
     cell = Cell.of({"svr": ["head"], "num_clients": 1})
     with pytest.raises(RunError, match=r"ended with code 2: Error: --svr 'head' selects no parameter"):
-        run_cells([cell], tmp_path, 1, Console(file=io.StringIO()))
+        run_cells([cell], tmp_path, 1, unheard)
 
 
 def test_cells_differ_where_their_flags_do() -> None:
@@ -164,7 +170,8 @@ def test_presets_cover_every_cell_of_the_tables_and_make_valid_settings() -> Non
     assert sorted(presets.NAMES) == sorted(f"{d}-{m}-a{a}" for d, m, a in paper.COLUMNS)
     for name in presets.NAMES:
         for algorithm in ALGORITHMS:
-            config = RunConfig(algorithm=algorithm, **presets.settings(name, algorithm))
+            settings = dict[str, Any](presets.settings(name, algorithm))
+            config = RunConfig(algorithm=algorithm, **settings)
             assert (config.num_clients, config.local_epochs, config.batch_size) == (10, 10, 256)
     assert presets.settings("cifar10-vgg11-a0.1", "scaffold")["schedule"] == "multistep"
     assert presets.settings("cifar10-resnet8-a0.5", "fedpvr")["eta_l"] == 0.3

@@ -17,8 +17,12 @@ class Algorithm:
     line serves torch on the client and numpy on the server.
     """
 
-    pull_setting: str | None = None
+    prox_setting: str | None = None
     """Name of the setting that weighs y - x in the local gradient."""
+    prox_default: float = 0.0
+    """Its value where none is given."""
+    takes_patterns = False
+    """Whether the user may choose S_svr; otherwise it follows from the algorithm alone."""
     reduces_variance = False
     """Whether there is a control variate at all."""
     keeps_h = False

@@ -15,7 +15,8 @@ from common.tensors.layout import Layout, Purpose
 class FedDyn(Algorithm):
     """Nothing but the model goes over the wire: l_i stays with the client, h with the server."""
 
-    pull_setting = "feddyn_alpha"
+    prox_setting = "feddyn_alpha"
+    prox_default = 0.01
     keeps_h = True
 
     def variates(self, layout: Layout) -> Layout:

@@ -8,4 +8,5 @@ from common.algorithms.base import Algorithm
 class FedProx(Algorithm):
     """FedAvg with a pull towards x."""
 
-    pull_setting = "mu"
+    prox_setting = "mu"
+    prox_default = 0.1

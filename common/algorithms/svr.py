@@ -12,6 +12,7 @@ class FedPVR(Algorithm):
     """Variance reduction on the classifier alone (Li et al., CVPR 2023)."""
 
     reduces_variance = True
+    takes_patterns = True
 
     def svr(self, parameters: Sequence[str], classifier: Sequence[str]) -> Sequence[str]:
         """The classifier's names."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from common import plugin
 from common.errors import ConfigError
 
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """What is known of a model without building it."""
+
+    text: str
+    usual_shape: tuple[int, ...] = (3, 32, 32)
+    """Shape of the examples it was made for; others of its kind do as well."""
+
+
 BUILT_IN = {
-    "cnn": "two convolutions and two linear layers, for small images such as digits",
-    "mlp": "four hidden layers of 128, for quick experiments on any small images",
-    "vgg11": "VGG-11 without normalisation, for 32x32 images",
-    "resnet8": "ResNet-8 with GroupNorm, for 32x32 images",
-    "resnet8-bn": "ResNet-8 with BatchNorm, for 32x32 images",
+    "cnn": BuiltIn("two convolutions and two linear layers, for small images such as digits", (1, 8, 8)),
+    "mlp": BuiltIn("four hidden layers of 128, for quick experiments on any small images"),
+    "vgg11": BuiltIn("VGG-11 without normalisation, for 32x32 images"),
+    "resnet8": BuiltIn("ResNet-8 with GroupNorm, for 32x32 images"),
+    "resnet8-bn": BuiltIn("ResNet-8 with BatchNorm, for 32x32 images"),
 }
 
 
@@ -18,3 +30,8 @@ def require_known(name: str) -> None:
     """Raises for a name that is neither built in nor module:factory."""
     if name not in BUILT_IN and not plugin.is_plugin(name):
         raise ConfigError(f"unknown model {name!r}; choose {', '.join(BUILT_IN)} or module:factory")
+
+
+def usual_shape(name: str) -> tuple[int, ...]:
+    """Shape of the examples that a model is usually given; a plug-in's factory does not ask for it."""
+    return BUILT_IN[name].usual_shape if name in BUILT_IN else BuiltIn.usual_shape

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from common.errors import RunError
+from common.events import Emit
+from fedlab.events import RunFinished, RunsPlanned
 from fedlab.processes import children
 from fedlab.reports.runs import Run, read_run
 
@@ -63,30 +62,16 @@ class Cell:
         return ["simulate", *flags, *run_dir]
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, console: Console) -> None:
+def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, emit: Emit) -> None:
     """Runs what is not finished, several at a time; an interrupted cell starts again the next time."""
     folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
     waiting = [cell for cell in unique if not cell.finished(folder)]
-    if len(waiting) < len(unique):
-        console.print(
-            f"{len(unique) - len(waiting)} of {len(unique)} runs are there already", highlight=False
-        )
-    with Progress(
-        TextColumn("runs"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task("runs", total=len(unique), completed=len(unique) - len(waiting))
-        started, total = time.monotonic(), len(waiting)
-        for done, cell in enumerate(_finishing(waiting, folder, jobs), start=1):
-            progress.advance(bar)
-            if not console.is_terminal:
-                left = (time.monotonic() - started) / done * (total - done)
-                console.print(f"{done}/{total} {cell.key}; about {left / 60:.0f} min left", highlight=False)
+    emit(RunsPlanned(finished=len(unique) - len(waiting), total=len(unique)))
+    started, total = time.monotonic(), len(waiting)
+    for done, cell in enumerate(_finishing(waiting, folder, jobs), start=1):
+        left = (time.monotonic() - started) / done * (total - done)
+        emit(RunFinished(key=cell.key, done=done, total=total, seconds_left=left))
 
 
 def _finishing(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:

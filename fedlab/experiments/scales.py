@@ -29,7 +29,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """For headings."""
+        """Its heading."""
         return f"{self.dataset} {self.model} a={self.alpha:g}"
 
 
@@ -52,9 +52,7 @@ class Scale:
             found |= {"preset": f"{column.dataset}-{column.model}-a{column.alpha}", "seed": seed}
         else:
             found |= {"dataset": column.dataset, "model": column.model, "seed": seed, "alpha": column.alpha}
-        found |= self.settings | column.options
-        if column.dataset != "digits":
-            found["data_dir"] = data_dir
+        found |= self.settings | column.options | {"data_dir": data_dir}
         if self.train_examples is not None:
             found["partition"] = str(self._partition(column, seed, folder, data_dir))
         return found

@@ -1,0 +1,81 @@
+"""What happens in the lab while its runs go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.events import Event, Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoStarted(Event):
+    """The demo begins."""
+
+    clients: int
+    rounds: int
+    local_epochs: int
+    alpha: float
+
+    def text(self) -> str:
+        """What is going to run."""
+        return (
+            f"1 server and {self.clients} clients as processes on this machine; digits, Dirichlet alpha "
+            f"{self.alpha}, {self.local_epochs} local epochs, {self.rounds} rounds"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodStarted(Event):
+    """The demo starts the federation of one method."""
+
+    level: ClassVar[Level] = Level.DETAIL
+    method: str
+    rounds: int
+
+    def text(self) -> str:
+        """Which one."""
+        return f"{self.method}: starting, {self.rounds} rounds"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodAdvanced(Event):
+    """A federation of the demo has closed a round."""
+
+    method: str
+    accuracy: float
+
+    def text(self) -> str:
+        """The round and what was learnt by then."""
+        return f"{self.method}: round {self.round}, accuracy {self.accuracy:.1%}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsPlanned(Event):
+    """It is known which runs an experiment needs."""
+
+    finished: int
+    """Runs that an earlier start has left."""
+    total: int
+
+    def text(self) -> str:
+        """How many are left to do."""
+        if self.finished:
+            return f"{self.finished} of {self.total} runs are there already"
+        return f"{self.total} runs to do"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished(Event):
+    """A run of an experiment has ended well."""
+
+    key: str
+    """The name of its folder."""
+    done: int
+    total: int
+    seconds_left: float
+    """Estimated from the runs so far."""
+
+    def text(self) -> str:
+        """Which one, and how long the rest may take."""
+        return f"{self.done}/{self.total} {self.key}; about {self.seconds_left / 60:.0f} min left"

@@ -1,0 +1,89 @@
+"""Where an experiment runs, and where it puts what it has made."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from common.data import datasets
+from common.data.datasets import Dataset
+from common.events import Emit
+from fedlab.experiments.cells import Cell, run_cells
+from fedlab.experiments.scales import Column, Scale
+from fedlab.reports import plots
+from fedlab.reports.page import Page
+from fedlab.reports.runs import Run
+from fedlab.reports.tables import Table
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where an experiment runs and what it may use."""
+
+    scale: Scale
+    seeds: int
+    jobs: int
+    folder: Path
+    data_dir: str
+    emit: Emit
+
+    @property
+    def runs(self) -> Path:
+        """All runs of a scale, shared by its experiments."""
+        return self.folder / "runs"
+
+    def cell(self, column: Column, method: str, seed: int, **changes: object) -> Cell:
+        """One run of a column."""
+        return Cell.of(self.scale.cell(column, method, seed, self.runs, self.data_dir) | changes)
+
+    def central(self, column: Column, seed: int) -> Cell:
+        """The pooled baseline: one client that has everything."""
+        return Cell.of(self.scale.central(column, seed, self.runs, self.data_dir))
+
+    def run(self, cells: Sequence[Cell]) -> None:
+        """Runs what is not there yet."""
+        run_cells(cells, self.runs, self.jobs, self.emit)
+
+    def read(self, cell: Cell) -> Run:
+        """A finished run."""
+        return cell.read(self.runs)
+
+    def dataset(self, column: Column) -> Dataset:
+        """The training examples of a column, at the size in which they were published."""
+        return datasets.load(column.dataset, "train", self.data_dir)
+
+
+@dataclass(frozen=True)
+class Output:
+    """What an experiment has made: files in a folder, and the same on one page."""
+
+    folder: Path
+    page: Page
+
+    def table(self, name: str, title: str, table: Table) -> None:
+        """Adds a table."""
+        table.save(self.folder, name)
+        self.page.heading(title)
+        self.page.table(table)
+
+    def pictures(self, name: str, figures: list[Figure]) -> None:
+        """Adds figures, numbered from 0."""
+        for number, figure in enumerate(figures):
+            plots.save(figure, self.folder, f"{name}-{number}")
+        self.page.pictures(figures)
+
+
+def floats(run: Run) -> float:
+    """Model and control payload per client and round, in units of the model sent once."""
+    counts = run.bytes_per_client_and_round()
+    return 2 * (counts["model"] + counts["control"]) / counts["model"]
+
+
+def spread(values: list[float]) -> str:
+    """Mean and standard deviation over seeds."""
+    mean = statistics.mean(values)
+    return f"{mean:.1f}" if len(values) == 1 else f"{mean:.1f} ± {statistics.stdev(values):.1f}"

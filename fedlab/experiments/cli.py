@@ -1,0 +1,135 @@
+"""Commands that run many simulations and put them side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from common import commandline
+from common.bit_rate import bits_per_second
+from common.events import Emit
+from common.wire.codecs import Codecs
+from fedserver.cli import checked_option
+
+EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
+RUNS = "Runs"
+
+
+def jobs_option(function: Any) -> Any:
+    """How many runs at a time."""
+    return commandline.option(
+        RUNS, "--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]"
+    )(function)
+
+
+@click.command(
+    cls=commandline.Command,
+    epilog=commandline.example(
+        "fedlab reproduce table1 --scale tiny", "fedlab reproduce table1 --scale small --seeds 3"
+    ),
+)
+@click.argument("what", type=click.Choice(EXPERIMENTS))
+@commandline.option(
+    RUNS, "--scale", type=click.Choice(("tiny", "small", "paper")), default="tiny", help="How large."
+)
+@commandline.option(RUNS, "--seeds", type=click.IntRange(1), default=1, help="Repetitions.")
+@jobs_option
+@checked_option("data_dir", section=RUNS)
+@commandline.option(
+    RUNS, "--out", type=click.Path(path_type=Path), help="Folder.  [default: runs/reproduce-SCALE]"
+)
+@commandline.log_options
+def reproduce(
+    what: str, scale: str, seeds: int, jobs: int | None, data_dir: str, out: Path | None, emit: Emit
+) -> None:
+    """Make a table or figure of the paper: runs, tables, pictures and one HTML report.
+
+    Can be interrupted and started again: finished runs are kept, and shared between experiments of a scale.
+    """
+    from rich.console import Console
+
+    from fedlab.experiments.bench import Bench
+    from fedlab.experiments.reproduce import reproduce as make
+    from fedlab.experiments.scales import SCALES
+    from fedlab.progress import drawn
+
+    with commandline.stopped_by_signals(), drawn(emit, Console()) as tell:
+        bench = Bench(
+            scale=SCALES[scale],
+            seeds=seeds,
+            jobs=jobs or os.cpu_count() or 1,
+            folder=out or Path("runs") / f"reproduce-{scale}",
+            data_dir=str(Path(data_dir).absolute()),
+            emit=tell,
+        )
+        report = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
+    click.echo(f"report: {report}")
+
+
+@click.command(
+    cls=commandline.Command,
+    epilog=commandline.example(
+        "fedlab compare --link 2Mbit", "fedlab compare --codecs fp32,int8,topk:0.05 --target 0.85 --json"
+    ),
+)
+@click.option("--link", default="2Mbit", help="Speed of each client's link, up and down.")
+@click.option("--target", type=click.FloatRange(0, 1), default=0.9, help="Accuracy to reach.")
+@click.option(
+    "--codecs",
+    default="fp32,int8",
+    help="Codecs to try with every method, as for --codec, several of them joined by +: int8+control=int8.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@checked_option("dataset", section=RUNS)
+@checked_option("model", section=RUNS)
+@checked_option("data_dir", section=RUNS)
+@checked_option("num_clients", section=RUNS, default=5)
+@checked_option("rounds", section=RUNS, default=15)
+@checked_option("local_epochs", section=RUNS, default=5)
+@checked_option("eta_l", section=RUNS)
+@checked_option("alpha", section=RUNS, default=0.1)
+@checked_option("seed", section=RUNS)
+@jobs_option
+@commandline.option(
+    RUNS, "--out", type=click.Path(path_type=Path), help="Folder for the runs.  [default: runs/compare]"
+)
+@commandline.log_options
+def compare(
+    link: str,
+    target: float,
+    codecs: str,
+    jobs: int | None,
+    out: Path | None,
+    as_json: bool,
+    emit: Emit,
+    **settings: Any,
+) -> None:
+    """Compare FedAvg, FedPVR and SCAFFOLD with different codecs by the time they take on a slow link.
+
+    Simulates each of them (finished runs are kept, so another --link or --target costs nothing) and adds up
+    the training time of the slowest client and the time its bytes take.
+    """
+    speed = bits_per_second("--link", link)
+    for codec in codecs.split(","):
+        Codecs.parsed(tuple(codec.split("+")))
+    from rich.console import Console
+
+    from fedlab.console import show_comparison
+    from fedlab.experiments.compare import Comparison
+    from fedlab.experiments.compare import compare as run_all
+    from fedlab.progress import drawn
+
+    settings["data_dir"] = str(Path(settings["data_dir"]).absolute())
+    comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
+    console = Console(stderr=as_json)
+    with commandline.stopped_by_signals(), drawn(emit, console) as tell:
+        rows = run_all(comparison, out or Path("runs") / "compare", jobs or os.cpu_count() or 1, tell)
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        show_comparison(rows, target, link, console)

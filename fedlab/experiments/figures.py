@@ -1,0 +1,120 @@
+"""The paper's figures as runs."""
+
+from __future__ import annotations
+
+import statistics
+
+from common.models.build import ModelSpec, build_model, tensor_specs
+from common.tensors.layout import Purpose
+from fedlab.experiments.bench import Bench, Output, floats, spread
+from fedlab.experiments.methods import METHODS
+from fedlab.experiments.scales import Column
+from fedlab.reports import plots
+from fedlab.reports.runs import Run
+from fedlab.reports.tables import Table
+from fedserver.worker.partition import class_counts, dirichlet_partition
+
+IID = 100.0
+"""Dirichlet concentration at which clients are practically alike."""
+
+
+def drift(bench: Bench, out: Output) -> None:
+    """Drift diversity and similarity of client models by layer, for like and for different clients."""
+    column = bench.scale.columns[0]
+    alike = Column(column.dataset, column.model, IID, column.target, column.options)
+    cases = {
+        f"fedavg, a={IID:g}": bench.cell(alike, "fedavg", 0, cka=128),
+        **{
+            f"{a}, a={column.alpha:g}": bench.cell(column, a, 0, cka=128)
+            for a in ("fedavg", "scaffold", "fedpvr")
+        },
+    }
+    bench.run(list(cases.values()))
+    runs = {label: bench.read(cell) for label, cell in cases.items()}
+    layers = list(next(iter(runs.values())).rounds[0]["layer_drift"])
+    rows = []
+    figures = []
+    for layer in layers:
+        series = {label: _over_rounds(run, "layer_drift", layer) for label, run in runs.items()}
+        rows.append([layer, *(f"{statistics.mean(ys):.3f}" for _, ys in series.values())])
+        if layer in (layers[0], layers[len(layers) // 2], layers[-1]):
+            figures.append(plots.curves(f"drift diversity, {layer}", "round", "xi", series, log=True))
+            alikeness = {label: _over_rounds(run, "cka", layer) for label, run in runs.items()}
+            figures.append(plots.curves(f"CKA between clients, {layer}", "round", "CKA", alikeness))
+    out.table("drift", "Mean drift diversity over the rounds", Table(["layer", *runs], rows))
+    out.pictures("drift", figures)
+
+
+def svr_start(bench: Bench, out: Output) -> None:
+    """Variance reduction from different layers on: from all of them (SCAFFOLD) to none (FedAvg)."""
+    column = bench.scale.columns[0]
+    names = _parameter_names(bench, column)
+    starts = sorted({0, len(names) // 4, len(names) // 2, 3 * len(names) // 4, len(names) - 2, len(names)})
+    cells = {
+        (start, seed): bench.cell(column, "fedpvr", seed, svr=names[start:] or ["none"])
+        for start in starts
+        for seed in range(bench.seeds)
+    }
+    bench.run(list(cells.values()))
+    rows, means = [], []
+    for start in starts:
+        found = [bench.read(cells[start, seed]) for seed in range(bench.seeds)]
+        accuracies = [100 * run.accuracy() for run in found]
+        means.append(statistics.mean(accuracies))
+        label = names[start] if start < len(names) else "none (FedAvg)"
+        rows.append([str(start), label, spread(accuracies), f"{floats(found[0]):.3f} d"])
+    headings = ["from tensor", "name", "top-1 in per cent", "floats per client and round"]
+    out.table("svr-start", f"FedPVR on {column.name}", Table(headings, rows))
+    series = {"FedPVR": (starts, means)}
+    figure = plots.curves("variance reduction from tensor k on", "k", "top-1 in per cent", series)
+    out.pictures("svr-start", [figure])
+
+
+def conformal(bench: Bench, out: Output) -> None:
+    """Coverage against size of conformal prediction sets."""
+    column = bench.scale.columns[0]
+    cells = {method: bench.cell(column, method, 0) for method in METHODS}
+    bench.run(list(cells.values()))
+    runs = {method: bench.read(cell) for method, cell in cells.items()}
+    rows = [
+        [name, *(f"{s['coverage']:.3f} with {s['mean_size']:.2f}" for s in run.conformal)]
+        for name, run in runs.items()
+    ]
+    kappas = [f"kappa {s['kappa']:g}" for s in next(iter(runs.values())).conformal]
+    out.table("conformal", "Coverage with mean set size", Table(["algorithm", *kappas], rows))
+    series = {
+        name: ([s["mean_size"] for s in run.conformal], [s["coverage"] for s in run.conformal])
+        for name, run in runs.items()
+    }
+    out.pictures("conformal", [plots.curves(column.name, "mean set size", "coverage", series)])
+
+
+def partition(bench: Bench, out: Output) -> None:
+    """Which classes each client has, at several concentrations."""
+    column = bench.scale.columns[0]
+    train = bench.dataset(column)
+    num_clients = int(bench.scale.settings.get("num_clients", 10))
+    figures, rows = [], []
+    for alpha in (0.1, 0.5, 1.0, IID):
+        shards = dirichlet_partition(train.labels, num_clients, alpha, seed=0)
+        counts = class_counts(shards, train.labels, train.num_classes)
+        clients = [f"client {i}" for i in range(num_clients)]
+        title = f"{column.dataset}, alpha {alpha:g}"
+        figures.append(plots.heat_map(title, "class", clients, counts.tolist(), "examples"))
+        share = (counts.max(1) / counts.sum(1)).mean()
+        rows.append([f"{alpha:g}", f"{(counts > 0).sum(1).mean():.1f}", f"{share:.2f}"])
+    headings = ["alpha", "classes per client", "share of the largest class"]
+    out.table("partition", f"{num_clients} clients of {column.dataset}", Table(headings, rows))
+    out.pictures("partition", figures)
+
+
+def _over_rounds(run: Run, key: str, name: str) -> tuple[list[float], list[float]]:
+    records = [record for record in run.rounds if name in record.get(key, {})]
+    return [float(record["round"]) for record in records], [float(record[key][name]) for record in records]
+
+
+def _parameter_names(bench: Bench, column: Column) -> list[str]:
+    train = bench.dataset(column)
+    spec = ModelSpec(name=column.model, num_classes=train.num_classes, image_shape=train.image_shape)
+    tensors = tensor_specs(build_model(spec, seed=0))
+    return [tensor.name for tensor in tensors if tensor.purpose is Purpose.MODEL]
