@@ -96,9 +96,7 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
 )
 @commandline.access_options
 @commandline.log_options
-def run(
-    emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool, **given: Any
-) -> None:
+def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool, **given: Any) -> None:
     """Join a run, train until it ends, and end too.
 
     Waits for the server if it is not there yet. Every flag can also come from the environment, for example

@@ -28,7 +28,7 @@ ON_THE_WAY = (
 """What a bad link can do to good chunks: worth another try."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ReceivedRound:
     """A round to take part in."""
 

@@ -34,7 +34,7 @@ from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LastBroadcast:
     """What a client needs of a round to compute the c of the next one."""
 

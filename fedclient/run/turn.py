@@ -121,14 +121,15 @@ class Participant:
 
     def _settled_state(self, received: ReceivedRound) -> Flat:
         """c_i and residuals as of the round that the server says counts; drops those of all others."""
-        layout, counted = received.task.state_layout, received.counted_round
+        task, counted = received.task, received.counted_round
+        layout = task.state_layout
         if not layout.specs:
             return layout.allocate()
         source = phases.state_source(
             counted,
             self._state.held_rounds(),
             came_along=received.lost_variate is not None,
-            has_variate=bool(received.task.variates.specs),
+            has_variate=bool(task.variates.specs),
         )
         if source is not StateSource.HELD:
             state = layout.allocate()
@@ -146,7 +147,9 @@ class Participant:
         update = handing.update
         if handing.interrupted:
             self.phase = handing = phases.arrived(handing, connection.progress(self._seat, update))
-            self._tell_of_resuming(handing)
+        if handing.arrived != START:
+            here, total = update.bytes_before(handing.arrived), update.num_bytes
+            self._emit(UploadResumed(round=update.round, arrived_bytes=here, total_bytes=total))
         reply = self._send(connection, update, handing.arrived)
         if reply.outcome == "REJECTED":
             self._emit(UpdateRejected(round=update.round, reason=reply.message))
@@ -170,18 +173,6 @@ class Participant:
             self._emit(UploadDamaged(round=update.round, reason=reply.message))
             start = START
         raise UnavailableError(f"round {update.round}: the update does not arrive whole")
-
-    def _tell_of_resuming(self, handing: Handing) -> None:
-        tensor, offset = handing.arrived
-        if handing.arrived != START:
-            sizes = [spec.num_bytes for spec in handing.update.encoding.encoded.specs]
-            self._emit(
-                UploadResumed(
-                    round=handing.update.round,
-                    arrived_bytes=sum(sizes[:tensor]) + offset,
-                    total_bytes=sum(sizes),
-                )
-            )
 
 
 def _derive_c(task: Task, last: LastBroadcast | None) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from common.errors import StateError, WireError
 from common.tensors.layout import Flat
-from common.wire.chunks import parsed
+from common.wire.chunks import Position, parsed
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -34,9 +34,9 @@ class Sender:
     examples: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredUpdate:
-    """What a client hands in for one round."""
+    """What a client hands in for one round. Its `id` says whether two have the same content."""
 
     round: int
     encoding: Encoding
@@ -51,6 +51,16 @@ class StoredUpdate:
     def id(self) -> str:
         """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
         return f"{self.round}-{google_crc32c.value(self.payload):08x}"
+
+    @property
+    def num_bytes(self) -> int:
+        """How many there are to send, headers left out."""
+        return self.bytes_before((len(self.encoding.encoded.specs), 0))
+
+    def bytes_before(self, position: Position) -> int:
+        """How many of them come before a position."""
+        tensor, offset = position
+        return sum(spec.num_bytes for spec in self.encoding.encoded.specs[:tensor]) + offset
 
     def header(self, sender: Sender) -> pb.UpdateHeader:
         """What opens the stream."""

@@ -1,4 +1,7 @@
-"""What a round asks of a client, and what comes out of it. Plain values, without torch."""
+"""What a round asks of a client, and what comes out of it. Plain values, without torch.
+
+They hold large arrays, so two of them are equal only if they are the same one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from common.tensors.layout import Flat, Layout
 from common.wire.encoding import Encoding
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
     """What a round asks of a client."""
 
@@ -44,7 +47,7 @@ class Task:
         return Layout([*self.variates.specs, *self.encoding.residuals.specs])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Update:
     """What came out of a round."""
 
