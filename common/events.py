@@ -4,6 +4,9 @@ Event                 the base: who and when; a subclass per kind of thing that 
 Emit                  what code takes that has something to tell: a function of one event
 TextLog, JsonLog      listeners that write a line per event
 of_run(emit, run)     the same function for events that all belong to one run
+of_client(emit, name) the same for events that are all about one client
+
+The events at the end are of code that several packages share; a package has its own in its events.py.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from common.errors import printable
@@ -78,6 +82,11 @@ def of_run(emit: Emit, run: str) -> Emit:
     return lambda event: emit(replace(event, run=run))
 
 
+def of_client(emit: Emit, client: str) -> Emit:
+    """Fills in the client of every event."""
+    return lambda event: emit(replace(event, client=client))
+
+
 def to_all(*listeners: Emit) -> Emit:
     """Hands every event to all listeners, in this order."""
 
@@ -130,3 +139,52 @@ class JsonLog:
         }
         with self._lock:
             print(json.dumps(record, default=str), file=self._file or sys.stdout, flush=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PicturesLeftOut(Event):
+    """Some pictures of a folder cannot be read."""
+
+    level: ClassVar[Level] = Level.WARNING
+    left_out: int
+    pictures: int
+    """How many there are, good and bad."""
+    first: Path
+    """One of those that cannot be read."""
+
+    def text(self) -> str:
+        """For people."""
+        return (
+            f"left out {self.left_out} of {self.pictures} pictures that cannot be read, "
+            f"the first is {self.first}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureCutOff(Event):
+    """A capture that is to be continued ends in the middle of a record, as after a crash."""
+
+    level: ClassVar[Level] = Level.WARNING
+    path: Path
+    dropped_bytes: int
+    offset: int
+    """Where the capture goes on."""
+
+    def text(self) -> str:
+        """For people."""
+        return (
+            f"{self.path}: dropping {self.dropped_bytes} bytes of a record "
+            f"that was cut off at byte {self.offset}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureStopped(Event):
+    """A capture cannot be written any further."""
+
+    level: ClassVar[Level] = Level.WARNING
+    path: Path
+
+    def text(self) -> str:
+        """For people."""
+        return f"capture {self.path} ends here: {self.reason}; the run goes on"

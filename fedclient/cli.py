@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,10 @@ from common.errors import ConfigError, RunError
 from common.events import Emit
 from common.names import require_name
 
+if TYPE_CHECKING:
+    from fedclient.own_data import OwnData
+    from fedclient.rpc.round_stream import RunEnded
+
 
 @click.group(
     cls=commandline.Group,
@@ -24,6 +29,11 @@ from common.names import require_name
 )
 def main() -> None:
     """Take part in a federated training run."""
+
+
+def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """Callback of a flag that takes a speed."""
+    return None if text is None else bits_per_second(parameter.opts[0], text)
 
 
 @main.command(
@@ -70,8 +80,15 @@ def main() -> None:
     metavar="SECONDS",
     help="End after this long without a server.",
 )
-@click.option("--uplink", metavar="RATE", help="Send at this speed at the most, for example 2Mbit.")
-@click.option("--downlink", metavar="RATE", help="Receive at this speed at the most, for example 10Mbit.")
+@click.option(
+    "--uplink", metavar="RATE", callback=_rate, help="Send at this speed at the most, for example 2Mbit."
+)
+@click.option(
+    "--downlink",
+    metavar="RATE",
+    callback=_rate,
+    help="Receive at this speed at the most, for example 10Mbit.",
+)
 @click.option(
     "--capture",
     type=click.Path(path_type=Path),
@@ -79,81 +96,96 @@ def main() -> None:
 )
 @commandline.access_options
 @commandline.log_options
-def run(
-    server: str,
-    name: str | None,
-    state_dir: Path | None,
-    state_root: Path | None,
-    dataset: str | None,
-    shard: str | None,
-    data: Path | None,
-    data_dir: str,
-    threads: int,
-    device: str,
-    give_up: float,
-    uplink: str | None,
-    downlink: str | None,
-    capture: Path | None,
-    emit: Emit,
-    **credentials: Any,
-) -> None:
+def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool, **given: Any) -> None:
     """Join a run, train until it ends, and end too.
 
     Waits for the server if it is not there yet. Every flag can also come from the environment, for example
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
 
     """
-    commandline.require_address("--server", server)
-    if state_root is not None and (name is not None or state_dir is not None):
-        raise ConfigError(
-            "--state-root gives the name and the state directory; leave out --name and --state-dir"
-        )
-    name = name or socket.gethostname()
-    require_name(name)
-    if shard is not None and dataset is None:
-        raise ConfigError("--shard goes with --dataset")
-    if data is not None and dataset is not None:
-        raise ConfigError("--data and --dataset exclude each other; give one of them")
-    if dataset is not None:
-        datasets.require_known(dataset)
-    rates = {
-        flag: bits_per_second(f"--{flag}", text) if text is not None else None
-        for flag, text in (("uplink", uplink), ("downlink", downlink))
-    }
-    import torch
-
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
-    from common.wire.capture import CaptureWriter
-    from fedclient.own_data import OwnData, OwnDataset, OwnPictures
-    from fedclient.run.daemon import ClientConfig, Daemon
-    from fedclient.store.state import StateDir
-    from fedclient.store.state_slot import first_free
-
-    say = commandline.line_by_line(emit)
-    own: OwnData | None = None
-    if dataset is not None:
-        own = OwnDataset(dataset, data_dir, shard)
-    elif data is not None:
-        own = OwnPictures(data, say)
-    writer = CaptureWriter(capture, emit) if capture is not None else None
-    with commandline.stopped_by_signals(), ExitStack() as stack:
-        if state_root is not None:
-            name, state = stack.enter_context(first_free(state_root))
-        else:
-            state = stack.enter_context(StateDir(state_dir or Path(".fedclient") / name))
-        config = ClientConfig(
-            server=server,
-            name=name,
-            data_dir=data_dir,
-            own_data=own,
-            threads=threads,
-            device=device,
-            give_up_s=give_up,
-            access=commandline.access(server, name, **credentials),
-            **rates,
-        )
-        end = Daemon(config, state, say, writer).run()
+    credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
+    end = _take_part(Flags(**given), credentials, emit)
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
-    say(f"run finished after round {end.round}, accuracy {end.accuracy:.2%}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The flags of `fedclient run` but for credentials; what can be checked at once is checked."""
+
+    server: str
+    name: str | None
+    state_dir: Path | None
+    state_root: Path | None
+    dataset: str | None
+    shard: str | None
+    data: Path | None
+    data_dir: str
+    threads: int
+    device: str
+    give_up: float
+    uplink: float | None
+    downlink: float | None
+    capture: Path | None
+
+    def __post_init__(self) -> None:
+        commandline.require_address("--server", self.server)
+        if self.state_root is not None and (self.name is not None or self.state_dir is not None):
+            raise ConfigError(
+                "--state-root gives the name and the state directory; leave out --name and --state-dir"
+            )
+        require_name(self.own_name)
+        if self.shard is not None and self.dataset is None:
+            raise ConfigError("--shard goes with --dataset")
+        if self.data is not None and self.dataset is not None:
+            raise ConfigError("--data and --dataset exclude each other; give one of them")
+        if self.dataset is not None:
+            datasets.require_known(self.dataset)
+
+    @property
+    def own_name(self) -> str:
+        """The client's name, unless a state root gives it one."""
+        return self.name or socket.gethostname()
+
+
+def _take_part(flags: Flags, credentials: dict[str, Any], emit: Emit) -> RunEnded:
+    """Everything that needs torch or gRPC; `--help` and wrong flags do not wait for them."""
+    import torch
+
+    if flags.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    from common.wire.capture import CaptureWriter
+    from fedclient.config import ClientConfig
+    from fedclient.run.daemon import Daemon
+    from fedclient.store.state import StateDir
+    from fedclient.store.state_slot import first_free_slot
+
+    own = _own_data(flags, emit)
+    capture = CaptureWriter(flags.capture, emit) if flags.capture is not None else None
+    name = flags.own_name
+    with commandline.stopped_by_signals(), ExitStack() as stack:
+        if flags.state_root is not None:
+            name, state = stack.enter_context(first_free_slot(flags.state_root))
+        else:
+            state = stack.enter_context(StateDir(flags.state_dir or Path(".fedclient") / name))
+        config = ClientConfig(
+            server=flags.server,
+            name=name,
+            data_dir=flags.data_dir,
+            own_data=own,
+            threads=flags.threads,
+            device=flags.device,
+            give_up_s=flags.give_up,
+            uplink=flags.uplink,
+            downlink=flags.downlink,
+            access=commandline.access(flags.server, name, **credentials),
+        )
+        return Daemon(config, state, emit, capture).run()
+
+
+def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
+    from fedclient.own_data import OwnDataset, OwnPictures
+
+    if flags.dataset is not None:
+        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit)
+    return OwnPictures(flags.data, emit) if flags.data is not None else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +11,7 @@ import numpy as np
 
 from common.data import datasets
 from common.errors import ConfigError
+from common.events import Emit
 
 
 class OwnData(Protocol):
@@ -32,9 +32,9 @@ class OwnData(Protocol):
 class OwnDataset:
     """The training split of a data set, or a part of it."""
 
-    def __init__(self, name: str, data_dir: str, shard: str | None) -> None:
+    def __init__(self, name: str, data_dir: str, shard: str | None, emit: Emit) -> None:
         self._load = partial(datasets.load, name, "train", data_dir)
-        train = self._load()
+        train = self._load(emit=emit)
         self._chosen = np.arange(len(train.labels))
         if shard is not None:
             match = re.fullmatch(r"(\d+)/(\d+)", shard)
@@ -68,10 +68,10 @@ class OwnDataset:
 class OwnPictures:
     """A folder of pictures, one folder per class."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, emit: Emit) -> None:
         from common.data import imagefolder
 
-        self._pictures = imagefolder.readable(imagefolder.list_pictures(folder), say)
+        self._pictures = imagefolder.readable(imagefolder.list_pictures(folder), emit)
 
     @property
     def examples(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 import torch
 
 from common.errors import ConfigError
-from common.events import Emit
-from common.tensors.layout import Flat, Layout
+from common.events import Emit, unheard
+from common.tensors.layout import Flat
 from common.wire.chunks import CHUNK_BYTES
+from fedclient.config import ClientConfig
 from fedclient.rpc.connection import Connection
-from fedclient.run.daemon import ClientConfig, Daemon
+from fedclient.run.daemon import Daemon
+from fedclient.store.memory_state import MemoryState
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
@@ -68,7 +70,7 @@ async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federati
 
 def _client(name: str, data_dir: str) -> Daemon:
     config = ClientConfig(server="", name=name, data_dir=data_dir)
-    return Daemon(config, _State(), say=lambda line: None)
+    return Daemon(config, MemoryState(), unheard)
 
 
 def _join_all(clients: list[Daemon], connections: list[Connection], running: Future[None]) -> None:
@@ -183,40 +185,3 @@ class _InProcessWorker:
     async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
         """Similarity of client models."""
         return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)
-
-
-class _State:
-    """A client's memory that need not outlive the process."""
-
-    def __init__(self) -> None:
-        self._variates: dict[int, Flat] = {}
-
-    def of_run(self, run_id: str, client: str, fingerprint: str) -> _State:
-        """There is only one run."""
-        return self
-
-    def held_rounds(self) -> list[int]:
-        """Rounds whose c_i is here."""
-        return sorted(self._variates)
-
-    def read(self, r: int, layout: Layout) -> Flat:
-        """c_i as of round r; zero for r = 0."""
-        return self._variates[r] if r else layout.allocate()
-
-    def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Keeps c_i as that of round r."""
-        self._variates[r] = flat
-
-    def settle(self, counted: int) -> None:
-        """Drops every c_i but the one that counts."""
-        self._variates = {r: flat for r, flat in self._variates.items() if r == counted}
-
-    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Nobody comes back for it."""
-
-    def kept_update(self) -> bytes | None:
-        """None is kept."""
-        return None
-
-    def drop_update(self) -> None:
-        """None is kept."""

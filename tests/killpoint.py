@@ -31,9 +31,9 @@ POINTS = {
     # The client
     "mid-download": ("fedclient.rpc.download", "Download.add", "after"),
     "before training": ("fedclient.training.train", "Trainer.train", "before"),
-    "mid-training": ("fedclient.training.train", "step", "after"),
-    "before the update is kept": ("fedclient.store.state", "RunFiles.keep_update", "before"),
-    "after the update is kept": ("fedclient.store.state", "RunFiles.keep_update", "after"),
+    "mid-training": ("fedclient.training.local_steps", "LocalSteps.take", "after"),
+    "before the update is kept": ("fedclient.store.state", "RunFiles.store_update", "before"),
+    "after the update is kept": ("fedclient.store.state", "RunFiles.store_update", "after"),
     "mid-upload": ("fedclient.rpc.connection", "Connection.push", "before"),
     "before the variate is settled": ("fedclient.store.state", "RunFiles.settle", "before"),
 }

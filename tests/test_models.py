@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 
 from common.algorithms import matching, svr_names
 from common.errors import ConfigError
+from common.models import build
 from common.models.build import ModelSpec, build_model, check_fit, classifier_names, tensor_specs
 from common.tensors.layout import Layout, Purpose
 from common.tensors.torch_views import bind, flatten, tensor_views
@@ -169,3 +172,20 @@ def test_patterns_select_by_glob_or_module() -> None:
     with pytest.raises(ConfigError, match="--svr 'head' selects no parameter"):
         matching("head", names)
     assert svr_names("fedpvr", ("classifier.bias", "features"), names, []) == (*names[:2], names[3])
+
+
+def test_models_that_are_built_in_threads_are_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch has one random generator; the clients of a simulation all join at once."""
+
+    class Slow(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(3, 4))
+            time.sleep(0.02)
+            self.append(nn.Linear(4, 2))
+
+    monkeypatch.setitem(build._BUILDERS, "mlp", lambda _: Slow())
+    alone = build_model(spec("mlp"), seed=3).state_dict()
+    with ThreadPoolExecutor(6) as pool:
+        together = [model.state_dict() for model in pool.map(lambda _: build_model(spec("mlp"), 3), range(6))]
+    for state in together:
+        assert all(torch.equal(state[name], alone[name]) for name in alone)

@@ -26,8 +26,10 @@ FLAGS = ["--num-clients", "1", "--rounds", "2", "--seed", "5", "--algorithm", "s
 
 def stored_update() -> StoredUpdate:
     """An update of two small tensors."""
-    up = np.arange(LAYOUT.num_bytes, dtype=np.uint8)
-    return StoredUpdate(7, Encoding(LAYOUT), up, steps=3, loss=0.5, validation_accuracy=None, seconds=1.5)
+    payload = np.arange(LAYOUT.num_bytes, dtype=np.uint8)
+    return StoredUpdate(
+        7, Encoding(LAYOUT), payload, steps=3, loss=0.5, validation_accuracy=None, seconds=1.5
+    )
 
 
 def stored() -> bytes:
@@ -38,7 +40,7 @@ def stored() -> bytes:
 def test_what_was_stored_comes_back() -> None:
     again = StoredUpdate.restored(stored(), SENDER)
     assert again.header(SENDER) == stored_update().header(SENDER)
-    assert again.up.tobytes() == stored_update().up.tobytes()
+    assert again.payload.tobytes() == stored_update().payload.tobytes()
     assert again.encoding.matches(stored_update().encoding)
 
 

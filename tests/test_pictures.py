@@ -11,6 +11,7 @@ from PIL import Image
 
 from common.data import datasets, imagefolder, published
 from common.errors import DataError
+from common.events import Event, unheard
 from fedclient.own_data import OwnDataset
 from tests.processes import Federation
 
@@ -46,7 +47,7 @@ def test_a_clients_own_data_set_gets_the_labels_of_the_run_by_class_name(tmp_pat
     """A client with fewer classes, or in another order, must not train one class as another."""
     draw(tmp_path / "train", 3, ("b", "c"))
     draw(tmp_path / "test", 1, ("b", "c"))
-    own = OwnDataset("imagefolder", str(tmp_path), None)
+    own = OwnDataset("imagefolder", str(tmp_path), None, unheard)
     assert own.class_names == ("b", "c")
     loaded = own.load(("a", "b", "c"), (3, 40, 40))
     assert loaded.class_names == ("a", "b", "c")
@@ -54,7 +55,7 @@ def test_a_clients_own_data_set_gets_the_labels_of_the_run_by_class_name(tmp_pat
     assert loaded.images.shape == (6, 3, 40, 40)
     direct = datasets.load("imagefolder", "train", str(tmp_path), image_size=40)
     assert np.array_equal(loaded.images, direct.images), "decoded at the run's size, not scaled up from 32"
-    half = OwnDataset("imagefolder", str(tmp_path), "1/2").load(("c", "b"), (3, 32, 32))
+    half = OwnDataset("imagefolder", str(tmp_path), "1/2", unheard).load(("c", "b"), (3, 32, 32))
     assert half.labels.tolist() == [1, 0, 0]
     with pytest.raises(DataError, match="has class 'c', the run has a, b"):
         own.load(("a", "b"), (3, 32, 32))
@@ -64,10 +65,10 @@ def test_unreadable_pictures_are_left_out_with_one_line(folder: Path) -> None:
     (folder / "train" / "cat" / "broken.png").write_bytes(b"not a picture")
     whole = (folder / "train" / "cat" / "0.png").read_bytes()
     (folder / "train" / "cat" / "0.png").write_bytes(whole[:-30])
-    lines: list[str] = []
-    pictures = imagefolder.readable(imagefolder.list_pictures(folder / "train"), lines.append)
+    told: list[Event] = []
+    pictures = imagefolder.readable(imagefolder.list_pictures(folder / "train"), told.append)
     assert len(pictures) == 39
-    assert lines == [
+    assert [event.text() for event in told] == [
         f"left out 2 of 41 pictures that cannot be read, the first is {folder / 'train' / 'cat' / '0.png'}"
     ]
 
@@ -88,7 +89,7 @@ def test_folders_that_cannot_be_learned_from_are_named(tmp_path: Path) -> None:
     (tmp_path / "x" / "c").mkdir(parents=True)
     (tmp_path / "x" / "c" / "a.png").write_text("no")
     with pytest.raises(DataError, match="none of the 1 pictures can be read"):
-        imagefolder.readable(imagefolder.list_pictures(tmp_path / "x"), print)
+        imagefolder.readable(imagefolder.list_pictures(tmp_path / "x"), unheard)
 
 
 def test_own_pictures_and_assigned_shards_train_together(federation: Federation, folder: Path) -> None:

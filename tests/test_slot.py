@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from common.errors import StateError
-from fedclient.store.state_slot import first_free
+from fedclient.store.state_slot import first_free_slot
 from tests.processes import Federation
 from tests.test_cli import invoke
 
 
 def test_each_takes_the_first_place_that_is_free(tmp_path: Path) -> None:
-    with first_free(tmp_path) as (first, _):
-        with first_free(tmp_path) as (second, _), first_free(tmp_path) as (third, _):
+    with first_free_slot(tmp_path) as (first, _):
+        with first_free_slot(tmp_path) as (second, _), first_free_slot(tmp_path) as (third, _):
             assert (first, second, third) == ("client-1", "client-2", "client-3")
-        with first_free(tmp_path) as (again, _):
+        with first_free_slot(tmp_path) as (again, _):
             assert again == "client-2"
 
 
 def test_a_root_that_cannot_be_written_ends_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StateError, match="cannot be written"), first_free(tmp_path / "file"):
+    with pytest.raises(StateError, match="cannot be written"), first_free_slot(tmp_path / "file"):
         pass
 
 

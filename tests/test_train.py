@@ -14,7 +14,8 @@ from common.models.build import ModelSpec, build_model, classifier_names, tensor
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import flatten
 from common.wire.encoding import Encoding
-from fedclient.training.train import DivergedError, Task, Trainer, Update
+from fedclient.training.task import Task, Update
+from fedclient.training.train import DivergedError, Trainer
 from tests.test_cli import invoke
 
 
@@ -30,7 +31,7 @@ def task(layout: Layout, down: Flat, **changes: object) -> Task:
         augment=False,
     )
     settings |= {"algorithm": ALGORITHMS["fedpvr"], "prox_weight": 0.0, "validation": 0.0}
-    return Task(layout=layout, down=down, up=Encoding(layout), **(settings | changes))  # type: ignore[arg-type]
+    return Task(layout=layout, broadcast=down, encoding=Encoding(layout), **(settings | changes))  # type: ignore[arg-type]
 
 
 def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> tuple[Trainer, Layout, Flat]:
@@ -70,7 +71,7 @@ def test_k_i_counts_whole_batches(n: int, changes: dict[str, object], steps: int
 
 def test_an_epoch_sees_every_example_once_and_reshuffles() -> None:
     client, layout, down = trainer(50)
-    batches = list(client._batch_indices(task(layout, down, local_epochs=2)))
+    batches = list(client._minibatches.indices(task(layout, down, local_epochs=2)))
     first, second = torch.cat(batches[:5]), torch.cat(batches[5:])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
     assert first.tolist() != second.tolist()
@@ -83,12 +84,10 @@ def _update(**changes: object) -> Update:
 
 
 def test_training_depends_on_seed_round_and_client_and_on_nothing_else() -> None:
-    base = _update().up.tobytes()
-    assert _update().up.tobytes() == base
-    assert (
-        len({base, *(_update(**change).up.tobytes() for change in ({"seed": 1}, {"round": 2}, {"index": 1}))})
-        == 4
-    )
+    changes: list[dict[str, object]] = [{}, {"seed": 1}, {"round": 2}, {"index": 1}]
+    payloads = [_update(**change).payload.tobytes() for change in changes]
+    assert _update().payload.tobytes() == payloads[0]
+    assert len(set(payloads)) == 4
 
 
 def test_training_leaves_the_broadcast_alone_and_can_be_repeated() -> None:
@@ -96,7 +95,7 @@ def test_training_leaves_the_broadcast_alone_and_can_be_repeated() -> None:
     before = down.tobytes()
     first = client.train(task(layout, down), zero(layout))
     assert down.tobytes() == before
-    assert client.train(task(layout, down), zero(layout)).up.tobytes() == first.up.tobytes()
+    assert client.train(task(layout, down), zero(layout)).payload.tobytes() == first.payload.tobytes()
 
 
 def test_new_c_i_is_the_mean_gradient_and_momentum_spares_s_svr() -> None:
@@ -109,24 +108,24 @@ def test_new_c_i_is_the_mean_gradient_and_momentum_spares_s_svr() -> None:
         for m in (0.0, 0.9)
     )
     for index, spec in enumerate(layout.specs):
-        same = np.array_equal(layout.array(plain.up, index), layout.array(heavy.up, index))
+        same = np.array_equal(layout.array(plain.payload, index), layout.array(heavy.payload, index))
         if spec.purpose is Purpose.MODEL and spec.name.startswith("features"):
             assert not same, spec.name
     one_step = client.train(task(layout, down, batch_size=None, momentum=0.9), zero(layout))
     for k in layout.indices(Purpose.CONTROL):
         name = layout.specs[k].name
         at = next(m for m in layout.indices(Purpose.MODEL) if layout.specs[m].name == name)
-        moved = (layout.array(down, at) - layout.array(one_step.up, at)) / 0.1
-        np.testing.assert_allclose(layout.array(one_step.up, k), moved, rtol=1e-4, atol=1e-6)
+        moved = (layout.array(down, at) - layout.array(one_step.payload, at)) / 0.1
+        np.testing.assert_allclose(layout.array(one_step.payload, k), moved, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_kept_for_validation_is_not_trained_on() -> None:
+def test_what_is_held_out_for_validation_is_not_trained_on() -> None:
     client, layout, down = trainer(50)
     half = task(layout, down, validation=0.4, batch_size=None)
-    (trained,) = client._batch_indices(half)
-    train, kept = client._kept_back(half)
-    assert sorted([*train, *kept]) == list(range(50))
-    assert (len(kept), trained.tolist()) == (20, train.tolist())
+    (trained,) = client._minibatches.indices(half)
+    train, held_out = client._minibatches.split(0.4)
+    assert sorted([*train, *held_out]) == list(range(50))
+    assert (len(held_out), trained.tolist()) == (20, train.tolist())
     update = client.train(half, zero(layout))
     assert update.validation_accuracy is not None
     assert 0 <= update.validation_accuracy <= 1
@@ -142,14 +141,14 @@ def test_divergence_is_noticed() -> None:
 def test_frozen_parameters_stay_what_they_are() -> None:
     client, layout, down = trainer()
     client._model.get_submodule("features.0").requires_grad_(False)
-    up = client.train(task(layout, down), zero(layout)).up
-    assert np.array_equal(layout.array(up, 0), layout.array(down, 0))
-    assert not np.array_equal(layout.array(up, 2), layout.array(down, 2))
+    payload = client.train(task(layout, down), zero(layout)).payload
+    assert np.array_equal(layout.array(payload, 0), layout.array(down, 0))
+    assert not np.array_equal(layout.array(payload, 2), layout.array(down, 2))
 
 
 def test_augmented_training_runs_and_is_reproducible() -> None:
-    changes: dict[str, object] = {"augment": True}
-    assert _update(**changes).up.tobytes() == _update(**changes).up.tobytes() != _update().up.tobytes()
+    once, again = (_update(augment=True).payload.tobytes() for _ in range(2))
+    assert once == again != _update().payload.tobytes()
 
 
 def test_training_matches_a_plain_torch_loop() -> None:
@@ -169,7 +168,7 @@ def test_training_matches_a_plain_torch_loop() -> None:
         optimiser.step()
     for index, parameter in enumerate(model.parameters()):
         np.testing.assert_allclose(
-            bare.array(result.up, index), parameter.detach().numpy(), rtol=1e-5, atol=1e-6
+            bare.array(result.payload, index), parameter.detach().numpy(), rtol=1e-5, atol=1e-6
         )
 
 
@@ -182,8 +181,8 @@ def test_training_on_copies_as_on_a_gpu_gives_the_same(monkeypatch: pytest.Monke
         lambda _, tensors: {name: tensor.clone() for name, tensor in tensors.items()},
     )
     copied = client.train(task(layout, down, validation=0.2), zero(layout))
-    assert bytes(copied.up) == bytes(in_place.up)
-    assert bytes(copied.kept) == bytes(in_place.kept)
+    assert bytes(copied.payload) == bytes(in_place.payload)
+    assert bytes(copied.state) == bytes(in_place.state)
     assert copied.validation_accuracy == in_place.validation_accuracy
 
 

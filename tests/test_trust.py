@@ -18,7 +18,8 @@ from common.server_step import robust
 from common.server_step.aggregate import Aggregate
 from common.server_step.robust import Robustness, move_norms, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
-from fedclient.training.train import Trainer, Update
+from fedclient.training.task import Task, Update
+from fedclient.training.train import Trainer
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 
@@ -135,11 +136,11 @@ class Traitor:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         honest = Trainer.train
 
-        def train(trainer: Trainer, task: Any, kept: Flat) -> Update:
-            update = honest(trainer, task, kept)
+        def train(trainer: Trainer, task: Task, state: Flat) -> Update:
+            update = honest(trainer, task, state)
             if trainer._index == 4:
                 for k in task.layout.indices(Purpose.MODEL):
-                    x, y = (task.layout.array(buffer, k) for buffer in (task.down, update.up))
+                    x, y = (task.layout.array(buffer, k) for buffer in (task.broadcast, update.payload))
                     y[...] = x - 100 * (y - x)
             return update
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from common import plugin
 from common.data import published
 from common.errors import ConfigError, DataError
+from common.events import Emit, Event, unheard
 from common.names import class_number
 
 Images = npt.NDArray[Any]
@@ -71,22 +72,37 @@ def numbered(num_classes: int) -> tuple[str, ...]:
     return tuple(map(str, range(num_classes)))
 
 
-def load(name: str, split: str, data_dir: str = "data", image_size: int | None = None) -> Dataset:
+def load(
+    name: str, split: str, data_dir: str = "data", image_size: int | None = None, emit: Emit = unheard
+) -> Dataset:
     """One split of a data set, checked; `image_size` makes images smaller (or larger)."""
     require_known(name)
-    dataset = _load(name, split, str(Path(data_dir).absolute()), image_size, str(Path.cwd()))
+    dataset, problems = _load(name, split, str(Path(data_dir).absolute()), image_size, str(Path.cwd()))
+    for problem in problems:
+        emit(problem)
     return dataset if image_size is None else resized(dataset, (image_size, image_size))
 
 
 @lru_cache(maxsize=4)
-def _load(name: str, split: str, data_dir: str, image_size: int | None, here: str) -> Dataset:
-    """Cached: the clients of a simulation all ask for the same. `here` is where plug-ins come from."""
+def _load(
+    name: str, split: str, data_dir: str, image_size: int | None, here: str
+) -> tuple[Dataset, tuple[Event, ...]]:
+    """A split, and what is to be told of it.
+
+    Cached: the clients of a simulation all ask for the same. `here` is where plug-ins come from.
+    """
+    problems: list[Event] = []
+    dataset = _read(name, split, data_dir, image_size, problems.append)
+    return dataset, tuple(problems)
+
+
+def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Emit) -> Dataset:
     if plugin.is_plugin(name):
         return _from_factory(name, split)
     if name == "digits":
         return _digits(split)
     if name == "imagefolder":
-        return _folder(Path(data_dir), split, image_size or FOLDER_SIZE)
+        return _folder(Path(data_dir), split, image_size or FOLDER_SIZE, emit)
     source = published.PUBLISHED[name]
     found = published.read(name, split, Path(data_dir))
     return Dataset(name, found.images, found.labels, found.class_names, source.mean, source.std, augment=True)
@@ -153,7 +169,7 @@ def _digits(split: str) -> Dataset:
     return Dataset("digits", pixels, labels[chosen].astype(np.int64), numbered(10), (0.2874,), (0.3538,))
 
 
-def _folder(data_dir: Path, split: str, size: int) -> Dataset:
+def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
     from common.data import imagefolder
 
     everything = {part: imagefolder.list_pictures(data_dir / part) for part in ("train", "test")}
@@ -165,7 +181,7 @@ def _folder(data_dir: Path, split: str, size: int) -> Dataset:
     strange = sorted({name for name, _ in everything["test"]} - set(class_names))
     if strange:
         raise DataError(f"{data_dir / 'test'} has class {strange[0]!r}, which {data_dir / 'train'} has not")
-    pictures = imagefolder.readable(everything[split], lambda line: print(line, flush=True))
+    pictures = imagefolder.readable(everything[split], emit)
     return own_folder(pictures, class_names, (3, size, size))
 
 

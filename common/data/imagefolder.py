@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from common.errors import DataError
+from common.events import Emit, PicturesLeftOut
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 """What a picture may be, whatever its name says: Pillow knows formats that start other programs."""
@@ -38,8 +38,8 @@ def _opened(path: Path) -> Image.Image:
     return Image.open(io.BytesIO(path.read_bytes()), formats=FORMATS)
 
 
-def readable(pictures: list[tuple[str, Path]], say: Callable[[str], None]) -> list[tuple[str, Path]]:
-    """The pictures that can be decoded; says in one line which cannot."""
+def readable(pictures: list[tuple[str, Path]], emit: Emit) -> list[tuple[str, Path]]:
+    """The pictures that can be decoded; tells of the others in one event."""
     good, bad = [], []
     for name, path in pictures:
         try:
@@ -49,7 +49,7 @@ def readable(pictures: list[tuple[str, Path]], say: Callable[[str], None]) -> li
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             bad.append(path)
     if bad:
-        say(f"left out {len(bad)} of {len(pictures)} pictures that cannot be read, the first is {bad[0]}")
+        emit(PicturesLeftOut(left_out=len(bad), pictures=len(pictures), first=bad[0]))
     if not good:
         raise DataError(f"none of the {len(bad)} pictures can be read, the first is {bad[0]}")
     return good

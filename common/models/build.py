@@ -8,6 +8,7 @@ parameters.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -43,13 +44,16 @@ _BUILDERS: dict[str, Callable[[ModelSpec], nn.Module]] = {
     "resnet8-bn": lambda spec: ResNet8(spec.num_classes, spec.image_shape[0], spec.width, norm="batch"),
 }
 assert _BUILDERS.keys() == BUILT_IN.keys()
+_DRAWING = threading.RLock()
+"""Models are built one at a time: torch has one generator for all threads, and two that seed it and draw from
+it at once disturb each other."""
 
 
 def build_model(spec: ModelSpec, seed: int) -> nn.Module:
     """A freshly initialised model; the seed fixes every parameter."""
     require_known(spec.name)
     # The caller's random state is left alone: dropout during training has a stream of its own.
-    with torch.random.fork_rng(devices=[]):
+    with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(seed, seeds.INIT))
         plugged = plugin.is_plugin(spec.name)
         model = _from_factory(spec) if plugged else _BUILDERS[spec.name](spec)

@@ -16,7 +16,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from common.errors import ConfigError, DataError
-from common.events import Emit, Trouble
+from common.events import CaptureCutOff, CaptureStopped, Emit
 from common.wire.chunks import varint
 from common.wire.messages import ClassifiedMessage
 from fedpvr.v1 import capture_pb2 as pb
@@ -81,8 +81,7 @@ class CaptureWriter:
         if problems and not _is_cut_off(self._path, end):
             raise DataError(f"{problems[0]}; behind the damage may be good records, so use another file")
         if end < size:
-            reason = f"{self._path}: dropping {size - end} bytes of a record that was cut off at byte {end}"
-            self._emit(Trouble(reason=reason))
+            self._emit(CaptureCutOff(path=self._path, dropped_bytes=size - end, offset=end))
             file.truncate(end)
 
     def write(self, rpc: str, call: int, message: ClassifiedMessage) -> None:
@@ -110,8 +109,7 @@ class CaptureWriter:
                     os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size - written)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError as error:
-                reason = f"capture {self._path} ends here: {error.strerror}; the run goes on"
-                self._emit(Trouble(reason=reason))
+                self._emit(CaptureStopped(path=self._path, reason=error.strerror or str(error)))
                 self._close()
 
     def close(self) -> None:

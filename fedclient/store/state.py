@@ -27,8 +27,8 @@ from common.tensors.layout import Flat, Layout, Purpose
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
 
 
-class Kept(Protocol):
-    """What is kept of one run."""
+class RunState(Protocol):
+    """What a client remembers of one run."""
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -37,26 +37,26 @@ class Kept(Protocol):
         """c_i as of round r; zero for r = 0."""
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Keeps c_i as that of round r."""
+        """Remembers c_i as that of round r."""
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
 
-    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Keeps an update until the next one."""
+    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Stores an update until the next one."""
 
-    def kept_update(self) -> bytes | None:
-        """The update that was kept."""
+    def stored_update(self) -> bytes | None:
+        """The update that was stored."""
 
     def drop_update(self) -> None:
         """Forgets it."""
 
 
-class State(Protocol):
-    """Where a client keeps what it remembers."""
+class ClientState(Protocol):
+    """Where a client remembers things: a directory, or memory."""
 
-    def of_run(self, run_id: str, client: str, fingerprint: str) -> Kept:
-        """What is kept of one run, for this client and a model of this fingerprint."""
+    def of_run(self, run_id: str, client: str, fingerprint: str) -> RunState:
+        """What belongs to one run, for this client and a model of this fingerprint."""
 
 
 class StateDir:
@@ -91,7 +91,7 @@ class StateDir:
         self._lock.close()
 
     def of_run(self, run_id: str, client: str, fingerprint: str) -> RunFiles:
-        """What is kept of one run; refuses that of another client or model."""
+        """The files of one run; refuses those of another client or model."""
         folder = self._path / f"run-{run_id}"
         owner = {"client": client, "model": fingerprint}
         try:
@@ -111,7 +111,7 @@ class StateDir:
 
 
 class RunFiles:
-    """What is kept of one run, in files."""
+    """What a client remembers of one run, in files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -129,7 +129,7 @@ class RunFiles:
         return safetensors_files.read(self._file(r), layout) if r else layout.allocate()
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Keeps c_i as that of round r."""
+        """Remembers c_i as that of round r."""
         with self.working():
             safetensors_files.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
 
@@ -140,8 +140,8 @@ class RunFiles:
                 if r != counted:
                     self._file(r).unlink()
 
-    def keep_update(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Keeps an update until the next one.
+    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+        """Stores an update until the next one.
 
         It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
         """
@@ -152,8 +152,8 @@ class RunFiles:
                     file.write(piece)
             scratch.replace(self._update)
 
-    def kept_update(self) -> bytes | None:
-        """The update that was kept."""
+    def stored_update(self) -> bytes | None:
+        """The update that was stored."""
         with self.working():
             return self._update.read_bytes() if self._update.exists() else None
 

@@ -1,4 +1,4 @@
-"""A name and a state directory out of several side by side, for clients that are all started alike."""
+"""Slots: state directories side by side, for clients that are all started alike and take one each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fedclient.store.state import StateDir
 
 
 @contextmanager
-def first_free(root: Path) -> Iterator[tuple[str, StateDir]]:
+def first_free_slot(root: Path) -> Iterator[tuple[str, StateDir]]:
     """Takes the first of ROOT/client-1, client-2, ... that no other client has open.
 
-    The kernel frees the lock of a client that is killed, so one that is started again finds its own place
-    the only free one among those in use.
+    The kernel frees the lock of a client that is killed, so one that is started again finds its own slot
+    the only free one among those in use. The slot's name is the client's.
     """
     with ExitStack() as stack:
         for number in itertools.count(1):
-            place = StateDir(root / f"client-{number}")
+            slot = StateDir(root / f"client-{number}")
             try:
-                state = stack.enter_context(place)
+                state = stack.enter_context(slot)
             except StateError:
                 continue
             yield f"client-{number}", state

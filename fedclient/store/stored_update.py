@@ -15,7 +15,7 @@ import numpy as np
 
 from common.errors import StateError, WireError
 from common.tensors.layout import Flat
-from common.wire.chunks import parsed
+from common.wire.chunks import Position, parsed
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -34,13 +34,13 @@ class Sender:
     examples: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredUpdate:
-    """What a client hands in for one round."""
+    """What a client hands in for one round. Its `id` says whether two have the same content."""
 
     round: int
     encoding: Encoding
-    up: Flat
+    payload: Flat
     """y_i and, where it is sent, c_i, as they travel."""
     steps: int
     loss: float
@@ -50,7 +50,17 @@ class StoredUpdate:
     @cached_property
     def id(self) -> str:
         """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
-        return f"{self.round}-{google_crc32c.value(self.up):08x}"
+        return f"{self.round}-{google_crc32c.value(self.payload):08x}"
+
+    @property
+    def num_bytes(self) -> int:
+        """How many there are to send, headers left out."""
+        return self.bytes_before((len(self.encoding.encoded.specs), 0))
+
+    def bytes_before(self, position: Position) -> int:
+        """How many of them come before a position."""
+        tensor, offset = position
+        return sum(spec.num_bytes for spec in self.encoding.encoded.specs[:tensor]) + offset
 
     def header(self, sender: Sender) -> pb.UpdateHeader:
         """What opens the stream."""
@@ -71,11 +81,14 @@ class StoredUpdate:
     def stored(self, sender: Sender) -> list[bytes | memoryview]:
         """The file's content, in pieces."""
         header = self.header(sender).SerializeToString()
-        return [MAGIC, _LENGTHS.pack(len(header), google_crc32c.value(header)), header, self.up.data]
+        return [MAGIC, _LENGTHS.pack(len(header), google_crc32c.value(header)), header, self.payload.data]
 
     @classmethod
     def restored(cls, data: bytes, sender: Sender) -> StoredUpdate:
-        """What was stored; raises if it is damaged, or not this sender's."""
+        """What was stored; raises if it is damaged, or not this sender's.
+
+        The payload is a view of `data`: an update may be as large as the model, and is in memory once.
+        """
         start = len(MAGIC) + _LENGTHS.size
         if len(data) < start or not data.startswith(MAGIC):
             raise StateError("is not a stored update")
@@ -97,7 +110,7 @@ class StoredUpdate:
         stored_update = cls(
             round=header.round,
             encoding=encoding,
-            up=np.frombuffer(bytearray(data[start + length :]), np.uint8),
+            payload=np.frombuffer(data, np.uint8)[start + length :],
             steps=header.steps,
             loss=header.loss,
             validation_accuracy=header.validation_accuracy if known else None,

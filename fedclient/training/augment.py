@@ -1,4 +1,7 @@
-"""Random flip and crop of whole batches of images."""
+"""Random flip and crop of whole batches of images.
+
+Shapes: N examples in the shard, n in a batch, C channels, H by W pixels, P = PADDING.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ class Augmenter:
             raise ConfigError(
                 f"--augment needs images of shape CxHxW, got {tuple(images.shape[1:])}; use --no-augment"
             )
-        self._height, self._width = images.shape[2:]
-        padded = F.pad(images, (PADDING,) * 4)
+        height, width = images.shape[2:]
+        padded = F.pad(images, (PADDING,) * 4)  # (N, C, H + 2P, W + 2P)
         # windows[n, :, dy, dx] is image n shifted by (dy, dx): a view, so a crop is one gather.
-        self._windows = padded.unfold(2, self._height, 1).unfold(3, self._width, 1)
+        self._windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # (N, C, 2P + 1, 2P + 1, H, W)
 
     def batch(self, indices: Tensor, random: np.random.Generator) -> Tensor:
         """The images of these examples, each flipped and cropped at random."""
         n = len(indices)
-        flips = torch.from_numpy(random.random(n) < 0.5)
+        flips = torch.from_numpy(random.random(n) < 0.5)  # (n,), as are dy and dx
         dy, dx = (torch.from_numpy(random.integers(0, 2 * PADDING + 1, n)) for _ in range(2))
         # Flipping before the crop equals flipping the mirrored crop afterwards.
-        crops = self._windows[indices, :, dy, torch.where(flips, 2 * PADDING - dx, dx)]
+        crops = self._windows[indices, :, dy, torch.where(flips, 2 * PADDING - dx, dx)]  # (n, C, H, W)
         return torch.where(flips[:, None, None, None], crops.flip(3), crops)

@@ -12,30 +12,34 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 
 @contextmanager
-def turn(index: int, threads: int) -> Iterator[None]:
-    """Waits for a free place, and holds it while the block runs."""
-    slots = max(1, len(os.sched_getaffinity(0)) // threads)
+def free_core(index: int, threads: int) -> Iterator[None]:
+    """Waits until cores are free for this many threads, and holds them while the block runs.
+
+    `index` is the client's: those that have to wait do not all wait for the same one.
+    """
+    groups = max(1, len(os.sched_getaffinity(0)) // threads)
     folder = Path(tempfile.gettempdir()) / f"fedpvr-gate-{os.getuid()}"
     files = []
     try:
         # Where the folder cannot be used there is no gate; training is only slower then.
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
-            files = [(folder / f"slot-{slot}").open("w") for slot in range(slots)]
+            files = [(folder / f"core-{k}").open("w") for k in range(groups)]
         if files and not any(_try_lock(file) for file in files):
-            fcntl.flock(files[index % slots], fcntl.LOCK_EX)
+            fcntl.flock(files[index % groups], fcntl.LOCK_EX)
         yield
     finally:
         for file in files:
             file.close()
 
 
-def _try_lock(file: object) -> bool:
+def _try_lock(file: TextIO) -> bool:
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -3,8 +3,8 @@
     y_i <- y_i - eta_l * (g_i(y_i) + correction + prox_weight * (y_i - x))
 
 The correction is c - c_i on S_svr (paper, Alg. I line 9) and nothing elsewhere (line 8); other algorithms
-have other corrections, and a pull. Momentum is for names outside S_svr alone: with it, the variate after the
-round (line 11) would no longer be the mean gradient.
+have other corrections, and a proximal term. Momentum is for names outside S_svr alone: with it, the variate
+after the round (line 11) would no longer be the mean gradient.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,81 +11,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import seeds
-from common.algorithms.base import Algorithm
 from common.data.batches import Batches
-from common.data.datasets import Labels
 from common.errors import FedError
 from common.evaluate import evaluate
-from common.tensors.layout import Flat, Layout, Purpose
-from common.tensors.torch_views import bind, tensor_view
-from common.wire.encoding import Encoding
-from fedclient.store.stored_update import StoredUpdate
-from fedclient.training.augment import Augmenter
-from fedclient.training.pvr import direction, momentum_step, step
+from common.tensors.layout import Flat, Purpose
+from common.tensors.torch_views import bind
+from fedclient.training.local_steps import LocalSteps
+from fedclient.training.minibatches import Minibatches
+from fedclient.training.round_tensors import RoundTensors
+from fedclient.training.task import Task, Update
 
 
 class DivergedError(FedError):
     """Training left the finite numbers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a round asks of a client."""
-
-    round: int
-    local_epochs: int | None
-    local_steps: int | None
-    batch_size: int | None
-    """None: the whole shard in every step."""
-    eta_l: float
-    momentum: float
-    augment: bool
-    validation: float
-    """Share of the shard that is kept for validation."""
-    algorithm: Algorithm
-    prox_weight: float
-    """Weight of y_i - x in the local gradient."""
-    layout: Layout
-    """Of `down`: the model's tensors, then c."""
-    down: Flat
-    """x and c."""
-    up: Encoding
-    """How the update travels."""
-
-    @property
-    def variates(self) -> Layout:
-        """c_i, or FedDyn's l_i."""
-        return self.algorithm.variates(self.layout)
-
-    @property
-    def kept(self) -> Layout:
-        """What a client keeps from round to round: its variate, and what coding left out of its updates."""
-        return Layout([*self.variates.specs, *self.up.residuals.specs])
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a client hands in."""
-
-    round: int
-    up: Flat
-    """y_i and, where it is sent, c_i, as they travel."""
-    kept: Flat
-    """What the client is to keep until the next round."""
-    steps: int
-    step_sum: float
-    """Sum of the step sizes."""
-    loss: float
-    validation_accuracy: float | None = None
-    """Of x, on the part of the shard that is kept for validation."""
-    seconds: float = 0.0
-    """How long it took."""
-
-    def stored_update(self, encoding: Encoding) -> StoredUpdate:
-        """What is handed in of it; `coding` is the task's."""
-        return StoredUpdate(
-            self.round, encoding, self.up, self.steps, self.loss, self.validation_accuracy, self.seconds
-        )
 
 
 class Trainer:
@@ -96,139 +32,117 @@ class Trainer:
     def __init__(self, model: nn.Module, batches: Batches, seed: int, index: int) -> None:
         self._model = model
         self._batches = batches
+        self._minibatches = Minibatches(batches, seed, index)
         self._seed = seed
         self._index = index
-        self._augmenter: Augmenter | None = None
 
     @property
     def examples(self) -> int:
         """Size of the shard."""
         return len(self._batches)
 
-    def train(self, task: Task, kept: Flat) -> Update:
-        """One round: K_i steps from x. `kept` is laid out as `task.kept`, and so is what is kept after it."""
+    def train(self, task: Task, state: Flat) -> Update:
+        """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
         started = time.monotonic()
-        layout = task.layout
-        values = layout.allocate()
-        model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
-        values[:model_bytes] = task.down[:model_bytes]
-        x, y = (_views(layout, flat, Purpose.MODEL) for flat in (task.down, values))
-        device = self._batches.device
-        trained = _on(device, y)
-        bind(self._model, trained | _on(device, _views(layout, values, Purpose.BUFFER)))
-        c = _views(layout, task.down, Purpose.CONTROL)
-        new_kept = kept.copy()
-        split = task.variates.num_bytes
-        old, new = (_views(task.variates, flat[:split], Purpose.CLIENT_CONTROL) for flat in (kept, new_kept))
-        correction = {name: task.algorithm.correction(value, c.get(name)) for name, value in old.items()}
-
+        tensors = RoundTensors(task, state)
+        trained = self._start_from_x(tensors)
         accuracy = self._validate(task)
-        steps, loss = self._steps(task, _on(device, x), _on(device, correction), plain=set(c))
-
-        for name, tensor in trained.items():
-            if tensor is not y[name]:
-                y[name].copy_(tensor)
-        for name, view in _views(layout, values, Purpose.BUFFER).items():
-            # A module may have put a new tensor in the place of the one it was bound to.
-            view.copy_(self._model.get_buffer(name))
-        _require_finite(y, steps)
-        random = seeds.stream(self._seed, seeds.CODEC_UP, task.round, self._index)
-        model = task.up.part(Purpose.MODEL, Purpose.BUFFER)
-        sent = model.encode_in_place(values[:model_bytes], random, task.down[:model_bytes], new_kept[split:])
-        # From here on y is what the server will see, and the variate follows from that.
-        for name, value in old.items():
-            new[name].copy_(
-                task.algorithm.next_variate(
-                    value, c.get(name), x[name], y[name], steps * task.eta_l, task.prox_weight
-                )
-            )
-        _require_finite(new, steps)
-        control = task.up.part(Purpose.CONTROL)
-        if control.layout.specs:
-            to_send = _views(layout, values, Purpose.CONTROL)
-            for name, tensor in to_send.items():
-                tensor.copy_(new[name])
-            coded = control.encode_in_place(values[model_bytes:], random, None, None)
-            for name, tensor in to_send.items():
-                new[name].copy_(tensor)
-            sent = values if task.up.plain else np.concatenate([sent, coded])
-        seconds = time.monotonic() - started
-        return Update(task.round, sent, new_kept, steps, steps * task.eta_l, loss, accuracy, seconds)
-
-    def _kept_back(self, task: Task) -> tuple[Labels, Labels]:
-        """Examples to train on and examples to validate on: the same split in every round."""
-        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(self.examples)
-        kept = min(round(task.validation * self.examples), self.examples - 1)
-        return (
-            (np.sort(order[kept:]), np.sort(order[:kept])) if kept else (np.arange(self.examples), order[:0])
+        steps, loss = self._steps(task, tensors)
+        self._collect(trained, tensors)
+        self._clear_for_sending(tensors, steps)
+        payload = self._encode(task, tensors, steps)
+        return Update(
+            round=task.round,
+            payload=payload,
+            state=tensors.next_state,
+            steps=steps,
+            step_sum=steps * task.eta_l,
+            loss=loss,
+            validation_accuracy=accuracy,
+            seconds=time.monotonic() - started,
         )
 
-    def _validate(self, task: Task) -> float | None:
-        kept = self._kept_back(task)[1]
-        return evaluate(self._model, self._batches, torch.from_numpy(kept)).accuracy if len(kept) else None
+    def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
+        """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
+        trained = _on(self._batches.device, tensors.y)
+        bind(self._model, trained | _on(self._batches.device, tensors.buffers))
+        return trained
 
-    def _steps(
-        self, task: Task, x: dict[str, Tensor], correction: dict[str, Tensor], plain: set[str]
-    ) -> tuple[int, float]:
-        """Trains in place; names in `plain` (S_svr) never get momentum."""
+    def _validate(self, task: Task) -> float | None:
+        held_out = self._minibatches.split(task.validation)[1]
+        if not len(held_out):
+            return None
+        return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy
+
+    def _steps(self, task: Task, tensors: RoundTensors) -> tuple[int, float]:
+        """Trains y_i in place; returns K_i and the mean loss."""
+        c, device = tensors.c, self._batches.device
+        correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        # Three runs of names: S_svr, other names with a correction, and the rest.
-        names = sorted(parameters, key=lambda n: (n not in plain, n not in correction))
-        split, corrected = sum(n in plain for n in names), sum(n in correction for n in names)
-        trained = [parameters[n] for n in names]
-        y = [p.data for p in trained]
-        start = [x[n] for n in names]
-        terms = [correction[n] for n in names[:corrected]]
-        velocity = [torch.zeros_like(p) for p in y[split:]] if task.momentum else []
+        local = LocalSteps(task, parameters, _on(device, tensors.x), _on(device, correction), svr=c.keys())
         torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         steps, total = 0, 0.0
-        for images, labels in self._drawn_batches(task):
-            loss = F.cross_entropy(self._model(images), labels)
-            g = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
-            towards = [
-                *direction(g[:corrected], terms, y[:corrected], start[:corrected], task.prox_weight),
-                *direction(g[corrected:], [], y[corrected:], start[corrected:], task.prox_weight),
-            ]
-            if task.momentum:
-                step(y[:split], towards[:split], task.eta_l)
-                momentum_step(y[split:], towards[split:], velocity, task.eta_l, task.momentum)
-            else:
-                step(y, towards, task.eta_l)
+        for images, labels in self._minibatches.draw(task):
+            loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
+            local.take(loss)
             steps += 1
             total += loss.item()
             if not math.isfinite(total):
                 raise DivergedError(f"the loss is {loss.item()} at step {steps}; lower --eta-l")
         return steps, total / steps
 
-    def _drawn_batches(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
-        crops = seeds.stream(self._seed, seeds.AUGMENT, task.round, self._index)
-        if task.augment and self._augmenter is None:
-            self._augmenter = Augmenter(self._batches.images)
-        for indices in self._batch_indices(task):
-            if task.augment and self._augmenter is not None:
-                images = self._batches.scaled(self._augmenter.batch(indices, crops))
-                yield images, self._batches.labels[indices]
-            else:
-                yield self._batches.batch(indices)
+    def _collect(self, trained: dict[str, Tensor], tensors: RoundTensors) -> None:
+        """Brings what was trained into `values`, where it is not there already."""
+        for name, tensor in trained.items():
+            if tensor is not tensors.y[name]:
+                tensors.y[name].copy_(tensor)
+        for name, view in tensors.buffers.items():
+            # A module may have put a new tensor in the place of the one it was bound to.
+            view.copy_(self._model.get_buffer(name))
 
-    def _batch_indices(self, task: Task) -> Iterator[Tensor]:
-        """Batches of a new permutation each epoch; a last batch that would be smaller is left out.
+    def _clear_for_sending(self, tensors: RoundTensors, steps: int) -> None:
+        """The last look at y_i as it was trained, before it is encoded and the variate follows from it.
 
-        A shard smaller than a batch is one batch, so that every client takes at least one step.
+        Whatever a client does to its update for the sake of privacy belongs here: clip y_i - x, add noise.
+        Later it would be too late, because what is encoded is what the server and c_i+ are computed from.
         """
-        own = self._kept_back(task)[0]
-        n = len(own)
-        size = n if task.batch_size is None else min(task.batch_size, n)
-        per_epoch = n // size
-        steps = task.local_steps if task.local_steps is not None else (task.local_epochs or 1) * per_epoch
-        random = seeds.stream(self._seed, seeds.BATCHES, task.round, self._index)
-        order = np.arange(n)
-        for k in range(steps):
-            at = k % per_epoch
-            if at == 0 and size < n:
-                order = random.permutation(n)
-            yield torch.from_numpy(own[order[at * size : (at + 1) * size]])
+        _require_finite(tensors.y, steps)
+
+    def _encode(self, task: Task, tensors: RoundTensors, steps: int) -> Flat:
+        """The update as it travels."""
+        random = seeds.stream(self._seed, seeds.CODEC_UP, task.round, self._index)
+        end = tensors.model_bytes
+        model = task.encoding.part(Purpose.MODEL, Purpose.BUFFER)
+        payload = model.encode_in_place(tensors.values[:end], random, task.broadcast[:end], tensors.residuals)
+        # From here on y_i is what the server will see, and the variate follows from that.
+        _next_variates(task, tensors, steps)
+        control = task.encoding.part(Purpose.CONTROL)
+        if not control.layout.specs:
+            return payload
+        for name, tensor in tensors.sent_c_i.items():
+            tensor.copy_(tensors.next_c_i[name])
+        coded = control.encode_in_place(tensors.values[end:], random, None, None)
+        # The client remembers c_i+ as the server will see it.
+        for name, tensor in tensors.sent_c_i.items():
+            tensors.next_c_i[name].copy_(tensor)
+        return tensors.values if task.encoding.plain else np.concatenate([payload, coded])
+
+
+def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
+    """c_i+, or FedDyn's next l_i, from x and y_i (paper, Alg. I line 11)."""
+    for name, c_i in tensors.c_i.items():
+        tensors.next_c_i[name].copy_(
+            task.algorithm.next_variate(
+                c_i,
+                tensors.c.get(name),
+                tensors.x[name],
+                tensors.y[name],
+                steps * task.eta_l,
+                task.prox_weight,
+            )
+        )
+    _require_finite(tensors.next_c_i, steps)
 
 
 def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
@@ -239,7 +153,3 @@ def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
 def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors where they are there already, else copies."""
     return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _views(layout: Layout, flat: Flat, purpose: Purpose) -> dict[str, Tensor]:
-    return {layout.specs[k].name: tensor_view(layout, flat, k) for k in layout.indices(purpose)}

@@ -25,6 +25,7 @@ from common.data import datasets
 from common.data.batches import Batches
 from common.errors import ConfigError, DataError, FedError, RunError
 from common.evaluate import evaluate, scores
+from common.events import TextLog
 from common.models.build import ModelSpec, build_model, check_fit, classifier_names, tensor_specs
 from common.tensors.layout import Flat, Layout, all_finite
 from common.tensors.torch_views import bind, flatten, tensor_views
@@ -39,7 +40,7 @@ class Worker:
     def prepare(self, settings: dict[str, Any]) -> tuple[dict[str, Any], Flat]:
         """Builds everything; returns what the server needs to know of it, and x^0."""
         train, test = (
-            datasets.load(settings["dataset"], split, settings["data_dir"], settings["image_size"])
+            datasets.load(settings["dataset"], split, settings["data_dir"], settings["image_size"], TextLog())
             for split in ("train", "test")
         )
         spec = ModelSpec(

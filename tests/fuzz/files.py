@@ -16,6 +16,7 @@ from common.algorithms import ALGORITHMS
 from common.commandline import settings_file
 from common.data import imagefolder, published
 from common.errors import FedError
+from common.events import unheard
 from common.tensors import safetensors_files
 from common.tensors.layout import Purpose
 from common.wire.messages import DIRECTIONS, PURPOSES
@@ -180,7 +181,7 @@ def picture(data: bytes) -> None:
     path = known.file_with(data, "picture.png")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of much that it can read.
-        imagefolder.readable([("cat", path)], lambda line: None)
+        imagefolder.readable([("cat", path)], unheard)
         imagefolder.decode([path], (3, 4, 4))
 
 

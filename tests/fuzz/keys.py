@@ -22,7 +22,7 @@ _SENDER = Sender(known.RUN_ID, known.CLIENT, fingerprint(known.MODEL.specs), 3)
 def stored_update(data: bytes) -> None:
     """An update that a client finds in its state directory."""
     found = StoredUpdate.restored(data, _SENDER)
-    assert len(found.up) == found.encoding.encoded.num_bytes
+    assert len(found.payload) == found.encoding.encoded.num_bytes
     found.header(_SENDER)
 
 
@@ -31,8 +31,8 @@ def parcel_seeds() -> list[bytes]:
     found = []
     for config in known.CONFIGS:
         encoding = known.update_reader(config).encoding
-        kept = StoredUpdate(1, encoding, np.zeros(encoding.encoded.num_bytes, np.uint8), 1, 0.5, None, 1.0)
-        found.append(b"".join(kept.stored(_SENDER)))
+        update = StoredUpdate(1, encoding, np.zeros(encoding.encoded.num_bytes, np.uint8), 1, 0.5, None, 1.0)
+        found.append(b"".join(update.stored(_SENDER)))
     return found
 
 

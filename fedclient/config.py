@@ -1,0 +1,29 @@
+"""Settings of one client; everything about training comes from the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from common.access.credentials import Access
+from fedclient.own_data import OwnData
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Settings of one client."""
+
+    server: str
+    name: str
+    data_dir: str = "data"
+    own_data: OwnData | None = None
+    """None: train on the shard that the server assigns."""
+    threads: int = 1
+    device: str = "cpu"
+    """Where the model is trained: cpu or cuda."""
+    give_up_s: float = 300.0
+    uplink: float | None = None
+    """Bits per second that this client sends at the most; None: as fast as it goes."""
+    downlink: float | None = None
+    """Bits per second that this client receives at the most."""
+    access: Access = field(default_factory=Access)
+    """What it shows to the server."""

@@ -1,0 +1,137 @@
+"""A round on its way in: what the server answers to a client that asks for one, checked and decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common.algorithms import ALGORITHMS
+from common.errors import Fault, UnavailableError, WireError, WrongRunError
+from common.server_step.updates import UpdateReader
+from common.tensors.layout import Flat, Layout, Purpose
+from common.wire.chunks import read_chunk
+from common.wire.codecs import DERIVED
+from common.wire.encoding import Encoding
+from common.wire.manifest import read_manifest, require_same
+from fedclient.rpc.download import Download
+from fedclient.training.task import Task
+from fedpvr.v1 import federation_pb2 as pb
+
+ON_THE_WAY = (
+    Fault.BAD_CHECKSUM,
+    Fault.WRONG_OFFSET,
+    Fault.MALFORMED,
+    Fault.UNKNOWN_TENSOR,
+    Fault.TOO_MANY_BYTES,
+    Fault.TOO_FEW_BYTES,
+)
+"""What a bad link can do to good chunks: worth another try."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedRound:
+    """A round to take part in."""
+
+    task: Task
+    derives_c: bool
+    """c did not come with the round; it is to be computed."""
+    counted_round: int
+    """The last round whose update of this client entered x and c; its c_i is the valid one."""
+    lost_variate: Flat | None
+    """That c_i from the server, for a client that no longer holds it."""
+
+
+@dataclass(frozen=True)
+class UpdateLost:
+    """The server was restarted and no longer has this client's update for a round."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class RunEnded:
+    """The run is over."""
+
+    round: int
+    accuracy: float
+    reason: str
+    """Why it ended before its last round; empty if it did not."""
+
+
+def receive_round(
+    header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download
+) -> ReceivedRound:
+    """Reads the stream behind a header, after checking all that the header announces."""
+    announced = read_manifest(header.tensors)
+    layout = _checked_layout(announced, model)
+    if header.algorithm not in ALGORITHMS:
+        raise WrongRunError(
+            f"the run uses {header.algorithm!r}, this client knows {', '.join(ALGORITHMS)}; update it"
+        )
+    algorithm = ALGORITHMS[header.algorithm]
+    own = announced.layout.part(Purpose.CLIENT_CONTROL)
+    if own.specs and own.specs != algorithm.variates(layout).specs:
+        raise WireError.malformed("the client's variate must have the tensors that the algorithm keeps")
+    update_reader = UpdateReader(
+        layout, algorithm, header.update_codec or "fp32", header.control_codec or "fp32", header.derived
+    )
+    download.begin(header, announced)
+    _receive_chunks(frames, download)
+    flat = announced.decode(download.finish(), None)
+    work = header.WhichOneof("work")
+    task = Task(
+        round=header.round,
+        local_epochs=header.local_epochs if work == "local_epochs" else None,
+        local_steps=header.local_steps if work == "local_steps" else None,
+        batch_size=header.batch_size or None,
+        eta_l=header.eta_l,
+        momentum=header.momentum,
+        augment=header.augment,
+        validation=header.validation,
+        algorithm=algorithm,
+        prox_weight=header.prox_weight,
+        layout=layout,
+        broadcast=flat[: layout.num_bytes],
+        encoding=update_reader.encoding,
+    )
+    return ReceivedRound(
+        task,
+        any(tensor_encoding.codec == DERIVED for tensor_encoding in announced.tensor_encodings),
+        header.counted_round,
+        flat[layout.num_bytes :] if own.specs else None,
+    )
+
+
+def _receive_chunks(frames: Iterator[bytes], download: Download) -> None:
+    for frame in frames:
+        try:
+            chunk = read_chunk(frame)
+            if chunk is None:
+                raise WireError.malformed("after the header only chunks may follow")
+            download.add(chunk)
+        except WireError as error:
+            if error.fault not in ON_THE_WAY:
+                raise
+            raise UnavailableError(f"{error}; asking for it again") from error
+
+
+def _checked_layout(announced: Encoding, model: Layout) -> Layout:
+    """The layout of x, buffers and c, after checking that all of it belongs to the model."""
+    layout = announced.layout.part(Purpose.MODEL, Purpose.BUFFER, Purpose.CONTROL)
+    came = announced.layout.part(Purpose.MODEL, Purpose.BUFFER)
+    require_same(Encoding(came), Encoding(model))
+    known = {spec.name: spec for spec in model.specs if spec.purpose is Purpose.MODEL}
+    for k in layout.indices(Purpose.CONTROL):
+        spec = layout.specs[k]
+        match = known.get(spec.name)
+        if match is None or (spec.dtype, spec.shape) != (match.dtype, match.shape):
+            raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
+    own = announced.layout.part(Purpose.CLIENT_CONTROL)
+    if announced.layout.specs != (*layout.specs, *own.specs):
+        raise WireError.malformed("the tensors of x, c and c_i must come in this order")
+    for spec, tensor_encoding in zip(announced.layout.specs, announced.tensor_encodings, strict=True):
+        if tensor_encoding.difference or (
+            tensor_encoding.codec == DERIVED and spec.purpose is not Purpose.CONTROL
+        ):
+            raise WireError(Fault.MALFORMED, "must come whole, not as a difference or derived", spec.name)
+    return layout

@@ -1,0 +1,104 @@
+"""What a client needs for a run: its data, the model, and what it remembers of an earlier process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from common.data import datasets
+from common.data.batches import Batches
+from common.errors import RunError, StateError, WrongRunError
+from common.events import Emit
+from common.models.build import build_model, tensor_specs
+from common.tensors.layout import Layout, fingerprint
+from fedclient.config import ClientConfig
+from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
+from fedclient.rpc.connection import Seat
+from fedclient.store.state import ClientState, RunState
+from fedclient.store.stored_update import Sender, StoredUpdate
+from fedclient.training.train import Trainer
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What a client has for one run; it stays the same for all rounds."""
+
+    seat: Seat
+    sender: Sender
+    """As whom it hands in updates."""
+    trainer: Trainer
+    layout: Layout
+    """Of the model's tensors."""
+    state: RunState
+    threads: int
+
+
+def prepare(config: ClientConfig, seat: Seat, state: ClientState, emit: Emit) -> Equipment:
+    """Loads the data, builds the model and opens the state of the run; raises if they do not fit it."""
+    dataset = _dataset(config, seat, emit)
+    model = build_model(seat.model, seat.seed)
+    specs = tensor_specs(model)
+    if fingerprint(specs) != seat.fingerprint:
+        raise WrongRunError(
+            f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
+            f"{seat.fingerprint[:12]}; install the same code on both"
+        )
+    trainer = Trainer(model, Batches(dataset, config.device), seat.seed, seat.index)
+    return Equipment(
+        seat,
+        Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),
+        trainer,
+        Layout(specs),
+        state.of_run(seat.run_id, config.name, seat.fingerprint),
+        config.threads,
+    )
+
+
+def left_over(equipment: Equipment, emit: Emit) -> StoredUpdate | None:
+    """The update that an earlier process of this client was about to hand in."""
+    data = equipment.state.stored_update()
+    if data is None:
+        return None
+    try:
+        update = StoredUpdate.restored(data, equipment.sender)
+    except StateError as error:
+        emit(StoredUpdateDamaged(reason=str(error)))
+        equipment.state.drop_update()
+        return None
+    emit(StoredUpdateFound(round=update.round))
+    return update
+
+
+def _dataset(config: ClientConfig, seat: Seat, emit: Emit) -> datasets.Dataset:
+    """The client's examples with the labels, the size and the normalisation of the run."""
+    if config.own_data is not None:
+        dataset = config.own_data.load(seat.class_names, seat.model.image_shape)
+    elif seat.dataset is not None:
+        train = datasets.load(seat.dataset, "train", config.data_dir, _image_size(seat), emit)
+        dataset = _shard(train, seat.indices)
+    else:
+        raise RunError("the server assigned no shard; start the client with --dataset or --data")
+    if dataset.images.dtype == np.uint8:
+        dataset = replace(dataset, mean=seat.mean, std=seat.std)
+    if (dataset.image_shape, dataset.model_dtype) != (seat.model.image_shape, seat.model.dtype):
+        raise RunError(
+            f"the run is for {seat.model.dtype} examples of shape {seat.model.image_shape}, "
+            f"this client has {dataset.model_dtype} {dataset.image_shape}"
+        )
+    return dataset
+
+
+def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:
+    if not indices or max(indices) >= len(train.labels):
+        raise RunError(
+            f"the server assigned {len(indices)} examples up to number {max(indices, default=0)}, "
+            f"but {train.name} has {len(train.labels)} here; both need the same data"
+        )
+    return train.subset(np.array(indices, np.int64))
+
+
+def _image_size(seat: Seat) -> int | None:
+    """The size that the run brought its images to, where there is one size."""
+    shape = seat.model.image_shape
+    return shape[1] if len(shape) == 3 and shape[1] == shape[2] else None

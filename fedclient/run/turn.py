@@ -1,0 +1,196 @@
+"""A client's turns in a run: pull a round, train, push the update.
+
+phases.py says what follows from what; here it is done, with the server, the model and the disk.
+"""
+
+from __future__ import annotations
+
+import time
+
+from common.errors import FedError, SupersededError, UnavailableError, WireError
+from common.events import Emit
+from common.server_step.updates import reduced, share_variate
+from common.tensors.layout import Flat
+from common.wire.chunks import START, Position
+from fedclient.events import (
+    Diverged,
+    ResidualsLost,
+    RoundTrained,
+    TrainingStarted,
+    UpdateAskedFor,
+    UpdateLate,
+    UpdateRejected,
+    UploadDamaged,
+    UploadResumed,
+    VariateReturned,
+)
+from fedclient.rpc.connection import Connection, PushReply
+from fedclient.rpc.download import Download
+from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.run import phases
+from fedclient.run.leaving import leaving_on_failure
+from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
+from fedclient.run.prepare import Equipment
+from fedclient.store.stored_update import StoredUpdate
+from fedclient.training.core_gate import free_core
+from fedclient.training.task import Task, Update
+from fedclient.training.train import DivergedError
+
+PUSH_TRIES = 3
+"""How often an update is sent that does not arrive as it was sent, before the connection is given up."""
+
+
+class Participant:
+    """A client in one run, with the phase it is in."""
+
+    def __init__(self, equipment: Equipment, left_over: StoredUpdate | None, emit: Emit) -> None:
+        self._seat = equipment.seat
+        self._sender = equipment.sender
+        self._trainer = equipment.trainer
+        self._layout = equipment.layout
+        self._state = equipment.state
+        self._threads = equipment.threads
+        self._emit = emit
+        self._download = Download()
+        self.phase: Phase = phases.begin(left_over)
+
+    @property
+    def run_id(self) -> str:
+        """Of the run it takes part in."""
+        return self._seat.run_id
+
+    @property
+    def reached(self) -> object:
+        """How far it has come; the same as before if nothing at all got on."""
+        phase = self.phase
+        if isinstance(phase, Ended):
+            return phase
+        arrived = phase.arrived if isinstance(phase, Handing) else None
+        return self.run_id, phase.memory.last_round, self._download.position, arrived
+
+    def take_turn(self, connection: Connection) -> RunEnded | None:
+        """Pulls a round, trains and pushes; returns how the run ended once it has."""
+        try:
+            if isinstance(self.phase, Waiting):
+                with leaving_on_failure(connection, self._seat, self._emit):
+                    self._pull(connection, self.phase)
+            if isinstance(self.phase, Handing):
+                self._push(connection, self.phase)
+        except FedError:
+            self.phase = phases.connection_lost(self.phase)
+            raise
+        return self.phase.result if isinstance(self.phase, Ended) else None
+
+    def _pull(self, connection: Connection, waiting: Waiting) -> None:
+        held = phases.held_rounds(waiting.memory, self._state.held_rounds())
+        answer = connection.pull(self.run_id, waiting.memory.last_round, held, self._layout, self._download)
+        if isinstance(answer, RunEnded):
+            self._state.drop_update()
+            self.phase = Ended(answer)
+        elif isinstance(answer, UpdateLost):
+            self.phase = phases.update_lost(waiting, answer.round)
+            in_hand = isinstance(self.phase, Handing)
+            self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
+        else:
+            self.phase = phases.round_came(waiting, answer.task)
+            self._train(connection, self.phase, answer)
+
+    def _train(self, connection: Connection, training: Training, received: ReceivedRound) -> None:
+        task = training.task
+        if received.derives_c:
+            _derive_c(task, training.memory.broadcast)
+        state = self._settled_state(received)
+        started = time.monotonic()
+        try:
+            with free_core(self._seat.index, self._threads):
+                self._emit(TrainingStarted(round=task.round))
+                update = self._trainer.train(task, state)
+        except DivergedError as error:
+            self._emit(Diverged(round=task.round, reason=str(error)))
+            connection.decline(self._seat, task.round, str(error))
+            self.phase = phases.diverged(training)
+            return
+        if training.memory.keeps_state:
+            self._state.write(task.round, task.state_layout, update.state)
+        reduced_x = [array.copy() for array in reduced(task.layout, task.broadcast)]
+        stored = _to_hand_in(task, update)
+        self._state.store_update(stored.stored(self._sender))
+        self.phase = phases.trained(training, stored, LastBroadcast(task.round, reduced_x, update.step_sum))
+        seconds = time.monotonic() - started
+        self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
+
+    def _settled_state(self, received: ReceivedRound) -> Flat:
+        """c_i and residuals as of the round that the server says counts; drops those of all others."""
+        task, counted = received.task, received.counted_round
+        layout = task.state_layout
+        if not layout.specs:
+            return layout.allocate()
+        source = phases.state_source(
+            counted,
+            self._state.held_rounds(),
+            came_along=received.lost_variate is not None,
+            has_variate=bool(task.variates.specs),
+        )
+        if source is not StateSource.HELD:
+            state = layout.allocate()
+            if source is StateSource.SERVER and received.lost_variate is not None:
+                self._emit(VariateReturned(round=counted))
+                # Residuals, if any, start again at zero.
+                state[: len(received.lost_variate)] = received.lost_variate
+            else:
+                self._emit(ResidualsLost(round=counted))
+            self._state.write(counted, layout, state)
+        self._state.settle(counted)
+        return self._state.read(counted, layout)
+
+    def _push(self, connection: Connection, handing: Handing) -> None:
+        update = handing.update
+        if handing.interrupted:
+            self.phase = handing = phases.arrived(handing, connection.progress(self._seat, update))
+        if handing.arrived != START:
+            here, total = update.bytes_before(handing.arrived), update.num_bytes
+            self._emit(UploadResumed(round=update.round, arrived_bytes=here, total_bytes=total))
+        reply = self._send(connection, update, handing.arrived)
+        if reply.outcome == "REJECTED":
+            self._emit(UpdateRejected(round=update.round, reason=reply.message))
+            connection.decline(self._seat, update.round, reply.message)
+        elif reply.outcome == "LATE":
+            self._emit(UpdateLate(round=update.round))
+        taken = reply.outcome in ("ACCEPTED", "DUPLICATE")
+        if not taken:
+            self._state.drop_update()
+        self.phase = phases.answered(handing, taken=taken)
+
+    def _send(self, connection: Connection, update: StoredUpdate, start: Position) -> PushReply:
+        """Sends an update until it arrives as it was sent."""
+        for _ in range(PUSH_TRIES):
+            try:
+                reply = connection.push(self._sender, update, start)
+            except SupersededError as error:
+                raise UnavailableError(f"the upload was taken over: {error}") from error
+            if reply.fault not in ON_THE_WAY:
+                return reply
+            self._emit(UploadDamaged(round=update.round, reason=reply.message))
+            start = START
+        raise UnavailableError(f"round {update.round}: the update does not arrive whole")
+
+
+def _derive_c(task: Task, last: LastBroadcast | None) -> None:
+    """Computes c where the server left that to its clients; before the first round it is zero."""
+    if task.round == 1:
+        return
+    if last is None or last.round != task.round - 1:
+        raise WireError.malformed(f"c of round {task.round} did not come, and the round before was missed")
+    share_variate(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
+
+
+def _to_hand_in(task: Task, update: Update) -> StoredUpdate:
+    return StoredUpdate(
+        round=update.round,
+        encoding=task.encoding,
+        payload=update.payload,
+        steps=update.steps,
+        loss=update.loss,
+        validation_accuracy=update.validation_accuracy,
+        seconds=update.seconds,
+    )

@@ -1,0 +1,67 @@
+"""Which examples a client trains on: the split of its shard, and the batches of every step.
+
+Seed, round and client alone decide, so that a round that is trained again is the same round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from common import seeds
+from common.data.batches import Batches
+from common.data.datasets import Labels
+from fedclient.training.augment import Augmenter
+from fedclient.training.task import Task
+
+
+class Minibatches:
+    """Draws the batches of a client's rounds."""
+
+    def __init__(self, batches: Batches, seed: int, index: int) -> None:
+        self._batches = batches
+        self._seed = seed
+        self._index = index
+        self._augmenter: Augmenter | None = None
+
+    def split(self, validation: float) -> tuple[Labels, Labels]:
+        """Examples to train on, and examples to validate on: the same in every round."""
+        n = len(self._batches)
+        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
+        held_out = min(round(validation * n), n - 1)
+        if not held_out:
+            return np.arange(n), order[:0]
+        return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+    def draw(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
+        crops = seeds.stream(self._seed, seeds.AUGMENT, task.round, self._index)
+        if task.augment and self._augmenter is None:
+            self._augmenter = Augmenter(self._batches.images)
+        for indices in self.indices(task):
+            if task.augment and self._augmenter is not None:
+                images = self._batches.scaled(self._augmenter.batch(indices, crops))
+                yield images, self._batches.labels[indices]
+            else:
+                yield self._batches.batch(indices)
+
+    def indices(self, task: Task) -> Iterator[Tensor]:
+        """Batches of a new permutation each epoch; a last batch that would be smaller is left out.
+
+        A shard smaller than a batch is one batch, so that every client takes at least one step.
+        """
+        own = self.split(task.validation)[0]
+        n = len(own)
+        size = n if task.batch_size is None else min(task.batch_size, n)
+        per_epoch = n // size
+        steps = task.local_steps if task.local_steps is not None else (task.local_epochs or 1) * per_epoch
+        random = seeds.stream(self._seed, seeds.BATCHES, task.round, self._index)
+        order = np.arange(n)
+        for k in range(steps):
+            at = k % per_epoch
+            if at == 0 and size < n:
+                order = random.permutation(n)
+            yield torch.from_numpy(own[order[at * size : (at + 1) * size]])

@@ -1,0 +1,66 @@
+"""What a round asks of a client, and what comes out of it. Plain values, without torch.
+
+They hold large arrays, so two of them are equal only if they are the same one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.algorithms.base import Algorithm
+from common.tensors.layout import Flat, Layout
+from common.wire.encoding import Encoding
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """What a round asks of a client."""
+
+    round: int
+    local_epochs: int | None
+    local_steps: int | None
+    batch_size: int | None
+    """None: the whole shard in every step."""
+    eta_l: float
+    momentum: float
+    augment: bool
+    validation: float
+    """Share of the shard that is held out for validation."""
+    algorithm: Algorithm
+    prox_weight: float
+    """Weight of y_i - x in the local gradient."""
+    layout: Layout
+    """Of `broadcast`: the model's tensors, then c."""
+    broadcast: Flat
+    """x and c."""
+    encoding: Encoding
+    """How the update travels."""
+
+    @property
+    def variates(self) -> Layout:
+        """c_i, or FedDyn's l_i."""
+        return self.algorithm.variates(self.layout)
+
+    @property
+    def state_layout(self) -> Layout:
+        """What a client remembers from round to round: its variate, and what coding left out of updates."""
+        return Layout([*self.variates.specs, *self.encoding.residuals.specs])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Update:
+    """What came out of a round."""
+
+    round: int
+    payload: Flat
+    """y_i and, where it is sent, c_i, as they travel."""
+    state: Flat
+    """What the client is to remember until the next round, laid out as the task's `state_layout`."""
+    steps: int
+    step_sum: float
+    """Sum of the step sizes."""
+    loss: float
+    validation_accuracy: float | None = None
+    """Of x, on the part of the shard that is held out for validation."""
+    seconds: float = 0.0
+    """How long it took."""
