@@ -31,7 +31,7 @@ def main() -> None:
     counts = ByteCounts()
 
     def count(message: ClassifiedMessage) -> None:
-        counts.add("a", "PushUpdate", message.up, message.entry, len(message.data))
+        counts.add("a", "PushUpdate", message.up, message.content, len(message.data))
 
     def counted() -> None:
         followed = CallFollower("PushUpdate", count)

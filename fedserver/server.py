@@ -17,9 +17,8 @@ from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
 from common.events import Emit
+from common.wire.calls import MAX_REQUEST_BYTES, SERVICE
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import CHUNK_BYTES
-from common.wire.messages import SERVICE
 from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
@@ -39,13 +38,11 @@ SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
 WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
-MAX_MESSAGE_BYTES = CHUNK_BYTES + (1 << 16)
-"""A chunk with its envelope; no other message is larger."""
 MAX_CONNECTIONS = 1024
 """Beside two for every client, one of which may be a broken one that is not noticed yet."""
 
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_concurrent_streams", 8),
     ("grpc.server_handshake_timeout_ms", 20_000),
     # Without this a second server would share the port in silence.

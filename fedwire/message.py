@@ -7,29 +7,15 @@ from typing import Any
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as Protobuf
 
 from common.errors import DataError
 from common.tensors.layout import DTYPES, Array, Flat, to_float64
+from common.wire.calls import CALLS
 from common.wire.chunks import read_chunk
 from common.wire.encoding import Encoding
-from fedpvr.v1 import federation_pb2 as pb
 from fedwire.listing import row
 from fedwire.source import Capture, Message
 from fedwire.transfers import Transfer, transfers, values
-
-_TYPES: dict[tuple[str, bool], type[Protobuf]] = {
-    ("Join", True): pb.JoinRequest,
-    ("Join", False): pb.JoinReply,
-    ("PullRound", True): pb.PullRoundRequest,
-    ("PullRound", False): pb.RoundFrame,
-    ("PushUpdate", True): pb.UpdateFrame,
-    ("PushUpdate", False): pb.PushUpdateReply,
-    ("UpdateProgress", True): pb.UpdateProgressRequest,
-    ("UpdateProgress", False): pb.UpdateProgressReply,
-    ("Status", True): pb.StatusRequest,
-    ("Status", False): pb.StatusReply,
-}
 
 
 def inspect(capture: Capture, number: int) -> dict[str, Any]:
@@ -38,10 +24,10 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
         raise DataError(f"the capture has messages 0 to {len(capture.messages) - 1}, got {number}")
     message = capture.messages[number]
     described = row(message)
-    if message.entry.kind == "chunk":
+    if message.content.kind == "chunk":
         return described | {"chunk": _chunk(capture, message)}
     described["fields"] = _fields(capture, message)
-    if message.entry.kind == "header":
+    if message.content.kind == "header":
         found = transfers(capture)
         mine = next((t for t in found if message in t.headers), None)
         if mine is not None:
@@ -50,9 +36,10 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
 
 
 def _fields(capture: Capture, message: Message) -> dict[str, Any]:
-    kind = _TYPES.get((message.rpc, message.up))
-    if kind is None:
+    call = CALLS.get(message.rpc)
+    if call is None:
         return {}
+    kind = call.request if message.up else call.reply
     try:
         parsed = kind.FromString(capture.data(message))
     except DecodeError as error:

@@ -150,7 +150,7 @@ def reader(data: bytes) -> None:
     rpc = RPCS[(parts[0][0] & 0x7F) % len(RPCS)] if parts and parts[0] else ""
 
     def count(message: ClassifiedMessage) -> None:
-        counts.add(message.client, rpc, message.up, message.entry, len(message.data))
+        counts.add(message.client, rpc, message.up, message.content, len(message.data))
 
     followed = CallFollower(rpc, count)
     try:

@@ -1,0 +1,67 @@
+"""The calls of service Federation, as a table made from its descriptor.
+
+Whoever handles calls one by one goes through this table: the endpoint, the transports, the byte ledger, the
+inspector and the tests. A call that is added to federation.proto is in all of them at once; it needs a method
+of the service, and one of the client's connection if clients make it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from common.wire.chunks import CHUNK_BYTES
+from fedpvr.v1 import federation_pb2 as pb
+
+_FEDERATION = pb.DESCRIPTOR.services_by_name["Federation"]
+SERVICE = _FEDERATION.full_name
+MAX_REQUEST_BYTES = CHUNK_BYTES + (1 << 16)
+"""Of a message to the server: a chunk with its envelope. Bounds what a crowd of callers can make it hold."""
+MAX_REPLY_BYTES = 4 << 20
+"""Of a message to a client: gRPC's own default."""
+MAX_JOIN_REPLY_BYTES = 64 << 20
+"""Of the one reply that may be larger, as it lists the examples of a shard; the inspector reads as much."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kind of call."""
+
+    name: str
+    request: type[Message]
+    reply: type[Message]
+    streams_requests: bool = False
+    streams_replies: bool = False
+
+    @property
+    def path(self) -> str:
+        """As gRPC writes it, for example /fedpvr.v1.Federation/Join."""
+        return f"/{SERVICE}/{self.name}"
+
+    @property
+    def method(self) -> str:
+        """The name of what answers it in Python: PullRound is pull_round."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
+
+    @property
+    def max_reply_bytes(self) -> int:
+        """What a client lets through of one reply."""
+        return MAX_JOIN_REPLY_BYTES if self.reply is pb.JoinReply else MAX_REPLY_BYTES
+
+
+def _call(method: MethodDescriptor) -> Call:
+    return Call(
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        method.client_streaming,
+        method.server_streaming,
+    )
+
+
+CALLS = {method.name: _call(method) for method in _FEDERATION.methods}
+"""By name, in the order of federation.proto."""
