@@ -14,17 +14,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from common.wire.chunks import CHUNK_BYTES
+from common.wire.limits import MAX_JOIN_REPLY_BYTES, MAX_REPLY_BYTES
 from fedpvr.v1 import federation_pb2 as pb
 
 _FEDERATION = pb.DESCRIPTOR.services_by_name["Federation"]
 SERVICE = _FEDERATION.full_name
-MAX_REQUEST_BYTES = CHUNK_BYTES + (1 << 16)
-"""Of a message to the server: a chunk with its envelope. Bounds what a crowd of callers can make it hold."""
-MAX_REPLY_BYTES = 4 << 20
-"""Of a message to a client: gRPC's own default."""
-MAX_JOIN_REPLY_BYTES = 64 << 20
-"""Of the one reply that may be larger, as it lists the examples of a shard; the inspector reads as much."""
 
 
 @dataclass(frozen=True)
