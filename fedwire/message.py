@@ -20,9 +20,9 @@ from fedwire.transfers import Transfer, transfers, values
 
 def inspect(capture: Capture, number: int) -> dict[str, Any]:
     """Everything about one message; that of a header includes the tensors that follow it."""
-    if not 0 <= number < len(capture.messages):
-        raise DataError(f"the capture has messages 0 to {len(capture.messages) - 1}, got {number}")
-    message = capture.messages[number]
+    message = next((m for m in capture.messages if m.number == number), None)
+    if message is None:
+        raise DataError(f"this run has {_numbers(capture)} in the capture, got {number}")
     described = row(message)
     if message.content.kind == "chunk":
         return described | {"chunk": _chunk(capture, message)}
@@ -33,6 +33,13 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
         if mine is not None:
             described["tensors"] = _tensors(capture, found, mine)
     return described
+
+
+def _numbers(capture: Capture) -> str:
+    """Those of a run need not begin at 0: the messages of all runs in a file are numbered in one go."""
+    if not capture.messages:
+        return "no message"
+    return f"messages {capture.messages[0].number} to {capture.messages[-1].number}"
 
 
 def _fields(capture: Capture, message: Message) -> dict[str, Any]:
