@@ -31,12 +31,12 @@ def main() -> None:
     counts = ByteCounts()
 
     def count(message: ClassifiedMessage) -> None:
-        counts.add("a", "PushUpdate", message.up, message.entry, len(message.data))
+        counts.add("a", "PushUpdate", message.up, message.content, len(message.data))
 
     def counted() -> None:
-        followed = CallFollower("PushUpdate", count)
+        follower = CallFollower("PushUpdate", count)
         for frame in frames:
-            followed.note(True, frame)
+            follower.note(True, frame)
 
     with tempfile.TemporaryDirectory() as folder:
 
@@ -44,9 +44,9 @@ def main() -> None:
             path = Path(folder) / "c.fedwire"
             path.unlink(missing_ok=True)
             writer = CaptureWriter(path, print)
-            followed = CallFollower("PushUpdate", lambda message: writer.write("PushUpdate", 0, message))
+            follower = CallFollower("PushUpdate", lambda message: writer.write("PushUpdate", 0, message))
             for frame in frames:
-                followed.note(True, frame)
+                follower.note(True, frame)
             writer.close()
 
         rows = {

@@ -39,3 +39,12 @@ def write_bytes(path: Path, data: bytes, mode: int) -> None:
         scratch.unlink(missing_ok=True)
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
+
+
+def file_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Differs whenever a file was replaced or written to; None without a file."""
+    try:
+        now = path.stat()
+    except OSError:
+        return None
+    return now.st_mtime_ns, now.st_ino, now.st_size

@@ -12,6 +12,7 @@ FedError                    exit code 1
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
+  TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
   RunError                  the run itself cannot go on
 
@@ -33,9 +34,9 @@ class FedError(Exception):
         return printable(super().__str__())
 
 
-def printable(text: str) -> str:
-    """A peer's words, fit for one line of a log."""
-    return "".join(character if character.isprintable() else " " for character in text)
+def printable(text: str, most: int | None = None) -> str:
+    """A peer's words, fit for one line: what cannot be printed is a space, what goes beyond `most` is cut."""
+    return "".join(character if character.isprintable() else " " for character in text[:most])
 
 
 class ConfigError(FedError):
@@ -71,6 +72,9 @@ class Fault(StrEnum):
     WRONG_ROUND = "WRONG_ROUND"
     WRONG_MODEL = "WRONG_MODEL"
     MALFORMED = "MALFORMED"
+    """Bytes that are no message of the contract: a bad link may have damaged them."""
+    BROKEN_CONTRACT = "BROKEN_CONTRACT"
+    """A message that came as it was sent and says what the contract does not allow."""
 
 
 class WireError(FedError):
@@ -83,8 +87,13 @@ class WireError(FedError):
 
     @classmethod
     def malformed(cls, message: str) -> WireError:
-        """A message that is not of the agreed form at all."""
+        """Bytes that are not of the agreed form at all."""
         return cls(Fault.MALFORMED, message)
+
+    @classmethod
+    def broken_contract(cls, message: str, tensor: str = "") -> WireError:
+        """A message of the agreed form that says what it must not say."""
+        return cls(Fault.BROKEN_CONTRACT, message, tensor)
 
 
 class CertificateError(FedError):
@@ -114,6 +123,10 @@ class UnknownClientError(FedError):
 
 class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
+
+
+class TooLargeError(FedError):
+    """A message that does not get through because of its size; trying again would not help."""
 
 
 class UnavailableError(FedError):

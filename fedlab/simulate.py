@@ -21,6 +21,7 @@ import torch
 from common.errors import ConfigError
 from common.events import Emit, unheard
 from common.tensors.layout import Flat
+from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
 from fedclient.rpc.connection import Connection
@@ -131,34 +132,28 @@ class _Transport:
         """As over gRPC."""
         return CHUNK_BYTES
 
-    def join(self, request: bytes) -> bytes:
-        """Takes a seat."""
-        return self._loop.call(self._service.join(request, _CALLER))
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """The reply, once the server's loop has it."""
+        reply: bytes = self._loop.call(getattr(self._service, call.method)(request, _CALLER))
+        return reply
 
-    def pull(self, request: bytes) -> Iterator[bytes]:
-        """Receives a round."""
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """All replies, once the last one is there."""
 
         async def received() -> list[bytes]:
-            return [frame async for frame in self._service.pull_round(request, _CALLER)]
+            return [frame async for frame in getattr(self._service, call.method)(request, _CALLER)]
 
         return iter(self._loop.call(received()))
 
-    def push(self, frames: Iterator[bytes]) -> bytes:
-        """Sends an update."""
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """The reply, once the server's loop has read all frames."""
 
         async def sent() -> AsyncIterator[bytes]:
             for frame in frames:
                 yield frame
 
-        return self._loop.call(self._service.push_update(sent(), _CALLER))
-
-    def progress(self, request: bytes) -> bytes:
-        """Asks how much of an update has arrived."""
-        return self._loop.call(self._service.update_progress(request, _CALLER))
-
-    def renew(self, request: bytes) -> bytes:
-        """Gives a sign of life."""
-        return self._loop.call(self._service.renew(request, _CALLER))
+        reply: bytes = self._loop.call(getattr(self._service, call.method)(sent(), _CALLER))
+        return reply
 
     def close(self) -> None:
         """Nothing to hang up."""

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
 from common.events import Emit
+from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import CHUNK_BYTES
-from common.wire.messages import SERVICE
+from common.wire.limits import MAX_REQUEST_BYTES
 from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
@@ -27,6 +26,7 @@ from fedserver.access.settings import AccessSettings, TlsFiles
 from fedserver.config import RunConfig
 from fedserver.events import Listening, RunFinished, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
+from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
@@ -39,13 +39,11 @@ SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
 WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
-MAX_MESSAGE_BYTES = CHUNK_BYTES + (1 << 16)
-"""A chunk with its envelope; no other message is larger."""
 MAX_CONNECTIONS = 1024
 """Beside two for every client, one of which may be a broken one that is not noticed yet."""
 
 _OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     ("grpc.max_concurrent_streams", 8),
     ("grpc.server_handshake_timeout_ms", 20_000),
     # Without this a second server would share the port in silence.
@@ -96,7 +94,8 @@ async def serve(
             stack.enter_context(HandshakeLog(refusals))
         federation = assemble(config, run_id, run_dir, worker, emit, capture)
         endpoint = Endpoint(federation.service, authenticator, refusals)
-        server, port = await _create(endpoint, listen, tls, config.num_clients)
+        healthy = health.Health(federation.members.joinable)
+        server, port = _create(endpoint, healthy, listen, tls, config.num_clients)
         federation.traffic.watch(port)
         await server.start()
         emit(Listening(run=run_id, address=f"{listen.rpartition(':')[0]}:{port}"))
@@ -106,6 +105,7 @@ async def serve(
             number = await _run_until(stopped, federation, patience_s)
         finally:
             federation.traffic.sample()
+            await healthy.stop()
             await server.stop(grace=1.0)
             await _settle()
             run_dir.write_traffic(federation.traffic.whole())
@@ -158,16 +158,14 @@ def _signal_future() -> asyncio.Future[int]:
     return stopped
 
 
-async def _create(
-    endpoint: Endpoint, listen: str, tls: TlsFiles | None, num_clients: int
+def _create(
+    endpoint: Endpoint, healthy: health.Health, listen: str, tls: TlsFiles | None, num_clients: int
 ) -> tuple[grpc.aio.Server, int]:
     connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
     server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Admission(endpoint.admit)])
     server.add_generic_rpc_handlers((endpoint.handler(),))
-    healthy = health.aio.HealthServicer()
-    await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    healthy.add_to(server)
+    reflection.enable_server_reflection((SERVICE, health.NAME, reflection.SERVICE_NAME), server)
     try:
         port = _listen(server, listen, tls)
     except RuntimeError as error:

@@ -37,8 +37,8 @@ def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
         found: Counter[tuple[int, str, str, str]] = Counter()
         size: Counter[tuple[int, str, str, str]] = Counter()
         for m in capture.messages:
-            if m.entry.kind != "chunk":
-                key = (m.round, m.client, m.direction, f"{m.rpc} {m.entry.kind}")
+            if m.content.kind != "chunk":
+                key = (m.round, m.client, m.direction, f"{m.rpc} {m.content.kind}")
                 found[key] += 1
                 size[key] += m.size
         counts.append((found, size))

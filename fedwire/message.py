@@ -7,41 +7,27 @@ from typing import Any
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as Protobuf
 
 from common.errors import DataError
 from common.tensors.layout import DTYPES, Array, Flat, to_float64
+from common.wire.calls import CALLS
 from common.wire.chunks import read_chunk
 from common.wire.encoding import Encoding
-from fedpvr.v1 import federation_pb2 as pb
 from fedwire.listing import row
 from fedwire.source import Capture, Message
 from fedwire.transfers import Transfer, transfers, values
 
-_TYPES: dict[tuple[str, bool], type[Protobuf]] = {
-    ("Join", True): pb.JoinRequest,
-    ("Join", False): pb.JoinReply,
-    ("PullRound", True): pb.PullRoundRequest,
-    ("PullRound", False): pb.RoundFrame,
-    ("PushUpdate", True): pb.UpdateFrame,
-    ("PushUpdate", False): pb.PushUpdateReply,
-    ("UpdateProgress", True): pb.UpdateProgressRequest,
-    ("UpdateProgress", False): pb.UpdateProgressReply,
-    ("Status", True): pb.StatusRequest,
-    ("Status", False): pb.StatusReply,
-}
-
 
 def inspect(capture: Capture, number: int) -> dict[str, Any]:
     """Everything about one message; that of a header includes the tensors that follow it."""
-    if not 0 <= number < len(capture.messages):
-        raise DataError(f"the capture has messages 0 to {len(capture.messages) - 1}, got {number}")
-    message = capture.messages[number]
+    message = next((m for m in capture.messages if m.number == number), None)
+    if message is None:
+        raise DataError(f"this run has {_numbers(capture)} in the capture, got {number}")
     described = row(message)
-    if message.entry.kind == "chunk":
+    if message.content.kind == "chunk":
         return described | {"chunk": _chunk(capture, message)}
     described["fields"] = _fields(capture, message)
-    if message.entry.kind == "header":
+    if message.content.kind == "header":
         found = transfers(capture)
         mine = next((t for t in found if message in t.headers), None)
         if mine is not None:
@@ -49,10 +35,18 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
     return described
 
 
+def _numbers(capture: Capture) -> str:
+    """Those of a run need not begin at 0: the messages of all runs in a file are numbered in one go."""
+    if not capture.messages:
+        return "no message"
+    return f"messages {capture.messages[0].number} to {capture.messages[-1].number}"
+
+
 def _fields(capture: Capture, message: Message) -> dict[str, Any]:
-    kind = _TYPES.get((message.rpc, message.up))
-    if kind is None:
+    call = CALLS.get(message.rpc)
+    if call is None:
         return {}
+    kind = call.request if message.up else call.reply
     try:
         parsed = kind.FromString(capture.data(message))
     except DecodeError as error:

@@ -254,7 +254,7 @@ def _indices(capture: Capture) -> dict[str, tuple[list[tuple[int, str]], str]]:
     """A sort key for every client that joined: its index."""
     found = {}
     for message in capture.messages:
-        if message.rpc == "Join" and message.entry.kind == "reply":
+        if message.rpc == "Join" and message.content.kind == "reply":
             index = pb.JoinReply.FromString(capture.data(message)).index
             found[message.client] = ([(index, "")], "")
     return found

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import ConfigError, DataError, printable
+from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter, Record, is_capture, read_record, read_records
-from common.wire.messages import DIRECTIONS, SERVICE, CallFollower, CallReader, Content
+from common.wire.messages import DIRECTIONS, CallFollower, CallReader, Content
 from fedwire.pcap.packets import grpc_messages
 
 MAX_TIME_NS = (1 << 64) - 1
@@ -31,7 +32,7 @@ class Message:
     client: str
     round: int
     size: int
-    entry: Content
+    content: Content
     offset: int
     """Where its record starts in the file."""
 
@@ -49,18 +50,18 @@ class Capture:
         self.path = path
         self.messages: list[Message] = []
         calls: dict[tuple[int, int, str], int] = {}
-        dialogues: dict[int, CallReader] = {}
+        readers: dict[int, CallReader] = {}
         runs: dict[int, str] = {}
         """Run ids by call; calls of no run, such as Status, have none."""
         for record in read_records(path, problem):
             call = calls.setdefault((*record.call, record.rpc), len(calls))
-            reader = dialogues.setdefault(call, CallReader(record.rpc))
-            entry = reader.note(record.up, record.data)
+            reader = readers.setdefault(call, CallReader(record.rpc))
+            content = reader.note(record.up, record.data)
             if reader.run_id:
                 runs[call] = reader.run_id
-            self.messages.append(_message(len(self.messages), call, record, entry))
-            if entry.kind in ("reply", "finished"):
-                del dialogues[call]
+            self.messages.append(_message(len(self.messages), call, record, content))
+            if content.kind in ("reply", "finished"):
+                del readers[call]
         chosen = _chosen_run(path, list(dict.fromkeys(runs.values())), run, problem)
         self.messages = [m for m in self.messages if runs.get(m.call, chosen) == chosen]
 
@@ -80,7 +81,7 @@ def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callab
     return runs[-1] if runs else ""
 
 
-def _message(number: int, call: int, record: Record, entry: Content) -> Message:
+def _message(number: int, call: int, record: Record, content: Content) -> Message:
     return Message(
         number=number,
         time_ns=record.time_ns,
@@ -91,7 +92,7 @@ def _message(number: int, call: int, record: Record, entry: Content) -> Message:
         client=record.client,
         round=record.round,
         size=len(record.data),
-        entry=entry,
+        content=content,
         offset=record.offset,
     )
 
@@ -115,7 +116,7 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
     if out.exists():
         raise ConfigError(f"{out} exists already; choose another file")
     writer = CaptureWriter(out, lambda event: problem(event.text()))
-    followed: dict[int, CallFollower] = {}
+    followers: dict[int, CallFollower] = {}
     others = found = 0
     try:
         for message in grpc_messages(path, port, problem):
@@ -124,12 +125,12 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
                 others += 1
                 continue
             found += 1
-            if message.call not in followed:
-                followed[message.call] = _following(writer, rpc, message.call)
+            if message.call not in followers:
+                followers[message.call] = _follower(writer, rpc, message.call)
             time_ns = min(max(int(message.time * 1e9), 0), MAX_TIME_NS)
-            followed[message.call].note(message.from_client, message.data, time_ns)
-        for call in followed.values():
-            call.close()
+            followers[message.call].note(message.from_client, message.data, time_ns)
+        for follower in followers.values():
+            follower.close()
     finally:
         writer.close()
     if others:
@@ -139,5 +140,5 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
         problem(f"{path}: found no message of {SERVICE}; {hint}")
 
 
-def _following(writer: CaptureWriter, rpc: str, call: int) -> CallFollower:
+def _follower(writer: CaptureWriter, rpc: str, call: int) -> CallFollower:
     return CallFollower(rpc, lambda message: writer.write(rpc, call, message))

@@ -24,7 +24,7 @@ def statistics(capture: Capture) -> dict[str, Any]:
     rounds: defaultdict[int, ByteCounts] = defaultdict(ByteCounts)
     for message in capture.messages:
         counts = rounds[message.round]
-        counts.add(message.client, message.rpc, message.up, message.entry, message.size)
+        counts.add(message.client, message.rpc, message.up, message.content, message.size)
     total = ByteCounts()
     for counts in rounds.values():
         total.update(counts)

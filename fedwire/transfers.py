@@ -56,11 +56,11 @@ def transfers(capture: Capture) -> list[Transfer]:
     by_call: dict[int, Transfer] = {}
     for message in capture.messages:
         transfer = by_call.get(message.call)
-        if message.entry.kind == "header":
+        if message.content.kind == "header":
             _begin(capture, message, found, by_call)
-        elif transfer is not None and message.entry.kind == "chunk":
+        elif transfer is not None and message.content.kind == "chunk":
             transfer.chunks.append(message)
-        elif transfer is not None and message.entry.kind == "reply":
+        elif transfer is not None and message.content.kind == "reply":
             transfer.outcome = _outcome(capture.data(message))
             if transfer.outcome == "ACCEPTED":
                 for key, value in list(found.items()):

@@ -10,6 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from common.errors import printable
+
+WORD = 200
+"""Characters that are shown of a name from the capture."""
+
 
 def _table(*headings: str, left: Sequence[str] = ()) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
@@ -38,21 +43,16 @@ def show_messages(rows: list[dict[str, Any]]) -> None:
                 row["number"],
                 row["time"][11:26],
                 row["direction"],
-                _printable(row["client"] or "-"),
+                printable(row["client"] or "-", WORD),
                 row["round"] or "-",
-                _printable(row["rpc"]),
+                printable(row["rpc"], WORD),
                 row["kind"],
                 f"{row['bytes']:,}",
                 row["purpose"],
-                _printable(row["tensor"] or "-"),
+                printable(row["tensor"] or "-", WORD),
             )
         )
     out.write(f"{len(rows)} messages, {sum(row['bytes'] for row in rows):,} bytes\n")
-
-
-def _printable(text: str) -> str:
-    """A peer's words, fit for one line."""
-    return "".join(character if character.isprintable() else "?" for character in text[:200])
 
 
 def show_message(described: dict[str, Any]) -> None:

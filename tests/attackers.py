@@ -20,6 +20,7 @@ from contextlib import suppress
 import grpc
 import hpack
 
+from common.wire.calls import CALLS
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 from fedpvr.v1.tensor_pb2 import TensorSpec
@@ -27,7 +28,7 @@ from fedpvr.v1.tensor_pb2 import TensorSpec
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
 END_HEADERS = ACK = 4
-METHODS = ("Join", "PullRound", "PushUpdate", "Status", "Renew", "UpdateProgress")
+PATHS = [call.path for call in CALLS.values()]
 PAUSE_S = 0.2
 
 
@@ -89,7 +90,7 @@ class Attacker:
                 fields = [
                     (":method", "POST"),
                     (":scheme", "http"),
-                    (":path", f"/fedpvr.v1.Federation/{self.random.choice(METHODS)}"),
+                    (":path", self.random.choice(PATHS)),
                     (":authority", "x"),
                     ("content-type", "application/grpc"),
                     ("te", "trailers"),

@@ -21,7 +21,7 @@ MESSAGES = [b"first", b"", b"x" * 5000, b"last"]
 def message(data: bytes, r: int = 1) -> ClassifiedMessage:
     """A message on its way up."""
     return ClassifiedMessage(
-        time_ns=123456789, up=True, data=data, entry=Content("chunk"), client="a", round=r
+        time_ns=123456789, up=True, data=data, content=Content("chunk"), client="a", round=r
     )
 
 

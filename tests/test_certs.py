@@ -25,7 +25,13 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.access.certificates import Revocations, certificate, client_name, expires, require_usable, serial
+from common.access.certificates import (
+    ClientCertificate,
+    Revocations,
+    certificate,
+    client_certificate,
+    require_usable,
+)
 from common.errors import CertificateError, ConfigError, JoinError, StateError
 from fedserver.cli import main
 from fedserver.keys.authority import Authority
@@ -147,7 +153,7 @@ def test_another_client_leaves_every_file_as_it_was(folder: Path) -> None:
 def test_a_name_has_one_certificate_unless_renewed_revoked_or_expired(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"'clinic-a' has a certificate until .* UTC; give --renew"):
         Authority(folder).issue("clinic-a")
-    first = serial((folder / "clinic-a.pem").read_bytes())
+    first = client_certificate((folder / "clinic-a.pem").read_bytes()).serial
     assert Authority(folder).issue("clinic-a", renew=True).serial != first
     assert Authority(folder).revoke("clinic-b")
     Authority(folder).issue("clinic-b", days=30)
@@ -316,10 +322,10 @@ def test_what_another_authority_made_is_not_taken_for_our_own(folder: Path, tmp_
 def test_a_certificate_tells_its_client_serial_and_end(folder: Path) -> None:
     pem = (folder / "clinic-a.pem").read_bytes()
     (entry,) = [entry for entry in Authority(folder).show() if entry.name == "clinic-a"]
-    assert (client_name(pem), serial(pem), expires(pem)) == ("clinic-a", entry.serial, entry.valid_until)
+    assert client_certificate(pem) == ClientCertificate("clinic-a", entry.serial, entry.valid_until)
     for other in ("server.pem", "ca.pem"):
         with pytest.raises(CertificateError, match="expected a certificate that names one client"):
-            client_name((folder / other).read_bytes())
+            client_certificate((folder / other).read_bytes())
 
 
 SIGNER = Signer.new(1, NOW)
@@ -330,16 +336,15 @@ LEAF = SIGNER.for_client("clinic-a", KEY, 1, NOW)
 @given(st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", fullmatch=True))
 @settings(max_examples=30, deadline=None)
 def test_every_client_name_goes_through_a_certificate(name: str) -> None:
-    assert client_name(SIGNER.for_client(name, KEY, 1, NOW).public_bytes(Encoding.PEM)) == name
+    assert client_certificate(SIGNER.for_client(name, KEY, 1, NOW).public_bytes(Encoding.PEM)).name == name
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=50, deadline=None)
 def test_bytes_that_are_no_certificate_end_in_one_known_error(data: bytes) -> None:
     for pem in (data, b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----\n"):
-        for ask in (client_name, serial, expires):
-            with pytest.raises(CertificateError):
-                ask(pem)
+        with pytest.raises(CertificateError):
+            client_certificate(pem)
 
 
 @given(st.integers(0, len(LEAF.public_bytes(Encoding.DER)) - 1), st.integers(1, 255))
@@ -348,9 +353,8 @@ def test_a_certificate_with_a_wrong_byte_answers_or_ends_in_a_known_error(positi
     der = bytearray(LEAF.public_bytes(Encoding.DER))
     der[position] ^= flip
     pem = ssl.DER_cert_to_PEM_cert(bytes(der)).encode()
-    for ask in (client_name, serial, expires):
-        with suppress(CertificateError):
-            ask(pem)
+    with suppress(CertificateError):
+        client_certificate(pem)
 
 
 def test_a_usable_pair_is_valid_now_matching_and_private(folder: Path) -> None:
@@ -378,7 +382,7 @@ def test_revocations_follow_the_file_and_outlive_a_damaged_one(folder: Path) -> 
     said: list[str] = []
     crl = folder / "crl.pem"
     revocations = Revocations(crl, folder / "ca.pem", lambda event: said.append(event.text()))
-    ours = serial((folder / "clinic-a.pem").read_bytes())
+    ours = client_certificate((folder / "clinic-a.pem").read_bytes()).serial
     assert not revocations.revoked(ours)
     Authority(folder).revoke("clinic-a")
     assert revocations.revoked(ours)
@@ -395,7 +399,7 @@ def test_revocations_follow_the_file_and_outlive_a_damaged_one(folder: Path) -> 
     assert len(said) == 2
     crl.write_bytes(good)
     Authority(folder).revoke("clinic-b")
-    assert revocations.revoked(serial((folder / "clinic-b.pem").read_bytes()))
+    assert revocations.revoked(client_certificate((folder / "clinic-b.pem").read_bytes()).serial)
     assert len(said) == 2
 
 
@@ -418,7 +422,7 @@ def served_name(folder: Path, pair: Path | None) -> str:
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
         pems: Any = context.auth_context()["x509_pem_cert"]
         (pem,) = pems
-        return client_name(pem).encode()
+        return client_certificate(pem).name.encode()
 
     read = [(folder / name).read_bytes() for name in ("server.key", "server.pem", "ca.pem")]
     with ThreadPoolExecutor(1) as pool:

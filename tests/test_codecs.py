@@ -183,15 +183,15 @@ def test_a_coding_survives_its_manifest() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"codec": 4, "block": 0}, Fault.MALFORMED),
-        ({"codec": 4, "block": 17, "num_bytes": 20}, Fault.MALFORMED),
-        ({"codec": 5, "kept": 0, "num_bytes": 0}, Fault.MALFORMED),
-        ({"codec": 5, "kept": 17, "num_bytes": 136}, Fault.MALFORMED),
+        ({"codec": 4, "block": 0}, Fault.BROKEN_CONTRACT),
+        ({"codec": 4, "block": 17, "num_bytes": 20}, Fault.BROKEN_CONTRACT),
+        ({"codec": 5, "kept": 0, "num_bytes": 0}, Fault.BROKEN_CONTRACT),
+        ({"codec": 5, "kept": 17, "num_bytes": 136}, Fault.BROKEN_CONTRACT),
         ({"codec": 2}, Fault.WRONG_SHAPE),
         ({"codec": 2, "num_bytes": 32, "dtype": 5}, Fault.WRONG_DTYPE),
         ({"codec": 2, "num_bytes": 2**41, "shape": [2**40]}, Fault.WRONG_SHAPE),
-        ({"difference": True}, Fault.MALFORMED),
-        ({"codec": 9}, Fault.MALFORMED),
+        ({"difference": True}, Fault.BROKEN_CONTRACT),
+        ({"codec": 9}, Fault.BROKEN_CONTRACT),
     ],
 )
 def test_codecs_from_a_peer_are_checked(change: dict[str, object], fault: Fault) -> None:

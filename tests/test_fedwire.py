@@ -128,7 +128,7 @@ def as_it_was(record: Record, **changes: Any) -> tuple[str, int, ClassifiedMessa
     return (
         record.rpc,
         record.call[1],
-        ClassifiedMessage(record.time_ns, record.up, entry=Content(""), **(fields | changes)),
+        ClassifiedMessage(record.time_ns, record.up, content=Content(""), **(fields | changes)),
     )
 
 

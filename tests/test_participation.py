@@ -206,7 +206,7 @@ def _sent(capture: Path) -> int:
     """Chunks of an update that are on their way."""
     if not capture.exists():
         return 0
-    return sum(m.entry.kind == "chunk" for m in Capture(capture, lambda line: None).messages if m.up)
+    return sum(m.content.kind == "chunk" for m in Capture(capture, lambda line: None).messages if m.up)
 
 
 def assert_mean(federation: Federation) -> None:

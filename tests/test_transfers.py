@@ -53,7 +53,7 @@ def _through(folder: Path, cut_after: int, *, up: bool) -> Federation:
 def _payload(federation: Federation, *, up: bool) -> int:
     """Tensor bytes that the client sent or received in round 1."""
     found = Capture(federation.folder / "a.fedwire", pytest.fail).messages
-    return sum(m.entry.payload for m in found if m.up is up and m.round == 1)
+    return sum(m.content.payload for m in found if m.up is up and m.round == 1)
 
 
 def test_an_upload_that_was_cut_goes_on_where_it_stopped(tmp_path: Path, undisturbed: bytes) -> None:

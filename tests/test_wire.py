@@ -129,7 +129,7 @@ def spoiled(change: str) -> list[tensor_pb.TensorChunk]:
         ("offset", Fault.WRONG_OFFSET),
         ("overrun", Fault.TOO_MANY_BYTES),
         ("beyond", Fault.TOO_MANY_BYTES),
-        ("index", Fault.UNKNOWN_TENSOR),
+        ("index", Fault.WRONG_OFFSET),
         ("repeat", Fault.TOO_MANY_BYTES),
         ("order", Fault.WRONG_OFFSET),
         ("empty", Fault.MALFORMED),
@@ -153,10 +153,10 @@ def test_a_spoiled_stream_is_refused_with_its_fault(change: str, fault: Fault) -
         ({"shape": [1] * 17, "num_bytes": 4}, Fault.WRONG_SHAPE),
         ({"dtype": 99}, Fault.WRONG_DTYPE),
         ({"dtype": 0}, Fault.WRONG_DTYPE),
-        ({"purpose": 0}, Fault.MALFORMED),
-        ({"codec": 7}, Fault.MALFORMED),
-        ({"name": ""}, Fault.MALFORMED),
-        ({"name": "n" * 513}, Fault.MALFORMED),
+        ({"purpose": 0}, Fault.BROKEN_CONTRACT),
+        ({"codec": 7}, Fault.BROKEN_CONTRACT),
+        ({"name": ""}, Fault.BROKEN_CONTRACT),
+        ({"name": "n" * 513}, Fault.BROKEN_CONTRACT),
     ],
 )
 def test_a_manifest_is_checked_before_anything_is_allocated(change: dict[str, object], fault: Fault) -> None:
@@ -188,7 +188,7 @@ def test_too_many_tensors_are_refused() -> None:
         ([*LAYOUT.specs, TensorSpec("z", "float32", (1,))], Fault.UNKNOWN_TENSOR),
         ([TensorSpec("a", "float32", (4,), Purpose.CONTROL), LAYOUT.specs[1]], Fault.UNKNOWN_TENSOR),
         ([LAYOUT.specs[0]], Fault.MISSING_TENSOR),
-        ([LAYOUT.specs[1], LAYOUT.specs[0]], Fault.MALFORMED),
+        ([LAYOUT.specs[1], LAYOUT.specs[0]], Fault.BROKEN_CONTRACT),
     ],
 )
 def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fault) -> None:

@@ -1,10 +1,11 @@
-"""Certificates at run time: whose one is, until when, whether it fits its key and whether it was revoked."""
+"""Certificates at run time: whose they are, until when, with which key, and whether they were revoked."""
 
 from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from common.atomic import file_stamp
 from common.errors import CertificateError, ConfigError, FedError, StateError
 from common.events import Emit, Trouble
 from common.names import is_name
@@ -75,14 +77,31 @@ def read(path: Path, parse: Callable[[bytes], T]) -> T:
         raise CertificateError(f"{path}: {error}") from error
 
 
-def client_name(pem: bytes) -> str:
-    """The client that a certificate was issued to."""
+@dataclass(frozen=True)
+class ClientCertificate:
+    """What a server wants to know of a client's certificate."""
+
+    name: str
+    """The client that it was issued to."""
+    serial: int
+    """The number by which it is revoked."""
+    expires: datetime
+    """The moment after which it is not valid any more."""
+
+
+def client_certificate(pem: bytes) -> ClientCertificate:
+    """Reads the certificate that a client has shown; raises for one that names no client."""
     with _parsing("a certificate"):
+        found = certificate(pem)
         try:
-            found = certificate(pem).extensions.get_extension_for_class(x509.SubjectAlternativeName)
-            uris = found.value.get_values_for_type(x509.UniformResourceIdentifier)
+            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            uris = names.get_values_for_type(x509.UniformResourceIdentifier)
         except x509.ExtensionNotFound:
             uris = []
+        return ClientCertificate(_client_name(uris), found.serial_number, found.not_valid_after_utc)
+
+
+def _client_name(uris: list[str]) -> str:
     names = [uri.removeprefix(CLIENT_URI) for uri in uris if uri.startswith(CLIENT_URI)]
     if len(names) != 1 or not is_name(names[0]):
         raise CertificateError(
@@ -90,16 +109,6 @@ def client_name(pem: bytes) -> str:
             "issue one with: fedserver certs issue NAME"
         )
     return names[0]
-
-
-def serial(pem: bytes) -> int:
-    """The number by which a certificate is revoked."""
-    return certificate(pem).serial_number
-
-
-def expires(pem: bytes) -> datetime:
-    """The moment after which a certificate is not valid any more."""
-    return certificate(pem).not_valid_after_utc
 
 
 def minute(moment: datetime) -> str:
@@ -138,7 +147,7 @@ class Revocations:
     def __init__(self, path: Path, ca_path: Path, emit: Emit) -> None:
         self._path = path
         self._emit = emit
-        self._stamp = _stamp(path)
+        self._stamp = file_stamp(path)
         try:
             self._authority = read(ca_path, certificate)
             self._serials = self._read()
@@ -149,9 +158,10 @@ class Revocations:
 
     def revoked(self, serial: int) -> bool:
         """Whether a certificate was revoked, by the newest list that could be read."""
-        stamp = _stamp(self._path)
+        stamp = file_stamp(self._path)
         if stamp != self._stamp:
-            # Before reading: a change in between is seen next time, and a damaged list is reported once.
+            # Once for every change, also on an event loop: 0.2 ms for ten serials, 60 ms for ten thousand.
+            # The stamp comes first: a change in between is seen next time, a damaged list is reported once.
             self._stamp = stamp
             try:
                 self._serials = self._read()
@@ -162,12 +172,3 @@ class Revocations:
     def _read(self) -> frozenset[int]:
         found = read(self._path, lambda pem: revocation_list(pem, self._authority))
         return frozenset(entry.serial_number for entry in found)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Differs whenever a file was replaced or written to; None without a file."""
-    try:
-        now = path.stat()
-    except OSError:
-        return None
-    return now.st_mtime_ns, now.st_ino, now.st_size

@@ -10,7 +10,7 @@ from common.access.credentials import Credentials
 
 
 def open_channel(
-    server: str, credentials: Credentials, options: Sequence[tuple[str, int]] = ()
+    server: str, credentials: Credentials, options: Sequence[tuple[str, int | str]] = ()
 ) -> grpc.Channel:
     """With TLS if there is an authority to check the server by."""
     if credentials.ca is None:

@@ -18,14 +18,14 @@ class ByteCounts:
         self.payload: Counter[Key] = Counter()
         self.encoded: Counter[Key] = Counter()
 
-    def add(self, client: str, rpc: str, up: bool, entry: Content, size: int) -> None:
-        """ByteCounts one message of this many bytes."""
-        key = (client, DIRECTIONS[up], entry.purpose, entry.tensor or f"{rpc} {entry.kind}")
-        self.payload[key] += entry.payload
+    def add(self, client: str, rpc: str, up: bool, content: Content, size: int) -> None:
+        """Counts one message of this many bytes."""
+        key = (client, DIRECTIONS[up], content.purpose, content.tensor or f"{rpc} {content.kind}")
+        self.payload[key] += content.payload
         self.encoded[key] += size
 
     def update(self, other: ByteCounts) -> None:
-        """ByteCounts all that another has counted."""
+        """Counts all that another has counted."""
         self.payload.update(other.payload)
         self.encoded.update(other.encoded)
 

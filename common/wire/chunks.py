@@ -27,7 +27,6 @@ _HEADER_IN_FRAME = b"\x0a"  # Field 1, length-delimited.
 _CHUNK_IN_FRAME = b"\x12"  # Field 2.
 _DATA_IN_CHUNK = b"\x22"  # Field 4.
 
-
 M = TypeVar("M", bound=Message)
 Position = tuple[int, int]
 """How far a stream of chunks has come: tensor and offset into it."""
@@ -73,6 +72,8 @@ class Frame:
     """An encoded frame that carries a chunk, and where the chunk lies."""
 
     position: Position
+    payload: int
+    """Bytes of the tensor in it."""
     data: bytes
 
 
@@ -94,7 +95,7 @@ def chunk_frames(
         for offset in range(start[1] if position == start[0] else 0, spec.num_bytes, chunk_bytes):
             if (position, offset) >= start:
                 piece = data[offset : offset + chunk_bytes]
-                yield Frame((position, offset), chunk_frame(position, offset, piece))
+                yield Frame((position, offset), len(piece), chunk_frame(position, offset, piece))
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,9 @@ class Receiver:
         specs = self._layout.specs
         data = chunk.data
         if chunk.tensor >= len(specs):
+            # Not UNKNOWN_TENSOR: that is a manifest's fault and final, while this may be a bad link's.
             raise WireError(
-                Fault.UNKNOWN_TENSOR,
+                Fault.WRONG_OFFSET,
                 f"chunk for tensor {chunk.tensor}, but {len(specs)} tensors are announced",
             )
         spec = specs[chunk.tensor]

@@ -186,7 +186,7 @@ class TopK(Codec):
         indices = raw[: 4 * self.kept].view("<u4")
         rising = bool(np.all(indices[1:] > indices[:-1]))
         if not rising or int(indices[-1]) >= len(out):
-            raise WireError.malformed(f"indices must rise and stay below {len(out)}")
+            raise WireError.broken_contract(f"indices must rise and stay below {len(out)}")
         out[:] = 0
         out[indices] = raw[4 * self.kept :].view("<f4")
 
@@ -289,4 +289,6 @@ def announced(number: int, dtype: str, num_elements: int, block: int, kept: int)
         return TopK(kept)
     if number in (Half.number, Brain.number):
         return Half() if number == Half.number else Brain()
-    raise WireError.malformed(f"codec number {number} with block {block} and {kept} kept makes no sense")
+    raise WireError.broken_contract(
+        f"codec number {number} with block {block} and {kept} kept makes no sense"
+    )

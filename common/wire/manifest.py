@@ -42,8 +42,8 @@ def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
 def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
     """What a peer announces, after checking every number in it. Allocates nothing of that size."""
     if len(announced) > MAX_TENSORS:
-        raise WireError(
-            Fault.MALFORMED, f"at most {MAX_TENSORS} tensors can be announced, got {len(announced)}"
+        raise WireError.broken_contract(
+            f"at most {MAX_TENSORS} tensors can be announced, got {len(announced)}"
         )
     specs: list[TensorSpec] = []
     tensor_encodings: list[TensorEncoding] = []
@@ -51,7 +51,7 @@ def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
     for entry in announced:
         spec, tensor_encoding = _read_spec(entry)
         if (spec.purpose, spec.name) in seen:
-            raise WireError(Fault.MALFORMED, f"announced twice as {spec.purpose.name}", spec.name)
+            raise WireError.broken_contract(f"announced twice as {spec.purpose.name}", spec.name)
         seen.add((spec.purpose, spec.name))
         specs.append(spec)
         tensor_encodings.append(tensor_encoding)
@@ -61,14 +61,13 @@ def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
 def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, TensorEncoding]:
     name = entry.name
     if not name or len(name.encode()) > MAX_NAME_BYTES:
-        raise WireError(
-            Fault.MALFORMED,
-            f"a tensor name has 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}",
+        raise WireError.broken_contract(
+            f"a tensor name has 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}"
         )
     if entry.dtype not in _NAME_OF_WIRE:
         raise WireError(Fault.WRONG_DTYPE, f"unknown dtype number {entry.dtype}", name)
     if int(entry.purpose) not in set(Purpose):
-        raise WireError(Fault.MALFORMED, f"unknown purpose number {entry.purpose}", name)
+        raise WireError.broken_contract(f"unknown purpose number {entry.purpose}", name)
     if len(entry.shape) > MAX_DIMS:
         raise WireError(Fault.WRONG_SHAPE, f"at most {MAX_DIMS} dimensions, got {len(entry.shape)}", name)
     dtype = _NAME_OF_WIRE[entry.dtype]
@@ -87,7 +86,7 @@ def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, TensorEncoding]:
             name,
         )
     if entry.difference and not codec.lossy:
-        raise WireError.malformed(f"{name}: a difference must have a lossy codec, got {codec.name}")
+        raise WireError.broken_contract(f"a difference must have a lossy codec, got {codec.name}", name)
     return TensorSpec(name, dtype, tuple(entry.shape), Purpose(entry.purpose)), TensorEncoding(
         codec, entry.difference
     )
@@ -111,13 +110,13 @@ def require_same(came: Encoding, expected: Encoding) -> None:
     for spec in wanted.values():
         raise WireError(Fault.MISSING_TENSOR, f"expected as {spec.purpose.name}, not announced", spec.name)
     if came.layout.specs != expected.layout.specs:
-        raise WireError(Fault.MALFORMED, "the tensors are announced in another order than the run's")
+        raise WireError.broken_contract("the tensors are announced in another order than the run's")
     for spec, mine, due in zip(
         came.layout.specs, came.tensor_encodings, expected.tensor_encodings, strict=True
     ):
         if mine != due:
-            raise WireError(
-                Fault.MALFORMED, f"expected codec {_described(due)}, got {_described(mine)}", spec.name
+            raise WireError.broken_contract(
+                f"expected codec {_described(due)}, got {_described(mine)}", spec.name
             )
 
 

@@ -1,7 +1,8 @@
-"""Says what each message of a call is for, from its bytes alone.
+"""Says what each message of a call is for.
 
-The byte ledger of a running server, a capture file and a packet capture are all read by this one piece of
-code. A message is never refused here: what cannot be understood counts as `other`.
+A capture file and a packet capture have only the bytes of messages, and are read by `CallReader.note`. A
+server knows what it sends and parses what it receives anyway: it hands the messages themselves to the same
+reader, so that its byte ledger and a capture cannot disagree on what a message is.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import Message
 
 from common.errors import WireError
 from common.tensors.layout import Purpose
-from common.wire.chunks import read_chunk
-from fedpvr.v1 import federation_pb2 as pb
+from common.wire.calls import CALLS
+from common.wire.chunks import Chunk, parsed, read_chunk
 from fedpvr.v1.tensor_pb2 import TensorSpec
 
-SERVICE = pb.DESCRIPTOR.services_by_name["Federation"].full_name
 DIRECTIONS = ("down", "up")
 PURPOSES = ("model", "buffer", "control", "other")
 NAMES = {
@@ -34,11 +35,20 @@ class Content:
     """What one message is."""
 
     kind: str
-    """request, reply, header, chunk, finished or unreadable."""
+    """request or reply; in a stream of frames header, chunk, finished or resend; unreadable."""
     purpose: str = "other"
     tensor: str = ""
     payload: int = 0
     """Bytes that are a tensor's; the rest of the message is its envelope."""
+
+
+UNREADABLE = Content("unreadable")
+
+
+def chunk_content(purpose: int, tensor: str, payload: int) -> Content:
+    """What a chunk of an announced tensor is; a purpose that this release does not know is `other`."""
+    known = NAMES[Purpose(purpose)] if purpose in set(Purpose) else "other"
+    return Content("chunk", known, tensor, payload)
 
 
 @dataclass(frozen=True)
@@ -48,47 +58,76 @@ class ClassifiedMessage:
     time_ns: int
     up: bool
     data: bytes
-    entry: Content
+    content: Content
     client: str
     round: int
 
 
 class CallFollower:
-    """Follows one call and hands on each message as soon as its round is known.
+    """Follows one call and hands on each message as soon as its client, run and round are known.
 
-    That of a request for a round is known only once the answer comes.
+    Some requests do not tell them: those messages wait for the answer.
     """
 
     def __init__(self, rpc: str, hand_on: Callable[[ClassifiedMessage], None]) -> None:
-        self._reader = CallReader(rpc)
+        self.reader = CallReader(rpc)
         self._hand_on = hand_on
         self._held: list[tuple[int, bytes, Content]] = []
 
     def note(self, up: bool, data: bytes, time_ns: int = 0) -> None:
-        """Takes in the next message."""
+        """Takes in the next message, of which only the bytes are known."""
+        self.add(up, data, self.reader.note(up, data), time_ns)
+
+    def add(self, up: bool, data: bytes, content: Content, time_ns: int = 0) -> None:
+        """Takes in the next message, which the reader has seen already."""
         time_ns = time_ns or time.time_ns()
-        entry = self._reader.note(up, data)
-        if up and self._reader.awaits_reply:
-            self._held.append((time_ns, data, entry))
+        if up and self.reader.awaits_reply:
+            self._held.append((time_ns, data, content))
             return
         self.close()
-        self._pass(time_ns, up, data, entry)
+        self._pass(time_ns, up, data, content)
 
     def close(self) -> None:
         """Hands on what waits for an answer that will not come."""
-        for time_ns, data, entry in self._held:
-            self._pass(time_ns, True, data, entry)
+        for time_ns, data, content in self._held:
+            self._pass(time_ns, True, data, content)
         self._held.clear()
 
-    def _pass(self, time_ns: int, up: bool, data: bytes, entry: Content) -> None:
-        self._hand_on(ClassifiedMessage(time_ns, up, data, entry, self._reader.client, self._reader.round))
+    def _pass(self, time_ns: int, up: bool, data: bytes, content: Content) -> None:
+        reader = self.reader
+        self._hand_on(ClassifiedMessage(time_ns, up, data, content, reader.client, reader.round))
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What the contract says of the messages in one direction of a call."""
+
+    kind: type[Message]
+    framed: bool
+    """Each is one of several things: a header, a chunk and so on."""
+    tells: frozenset[str]
+    """Of client, round and run_id."""
+
+
+def _form(kind: type[Message], up: bool) -> _Form:
+    framed = "frame" in kind.DESCRIPTOR.oneofs_by_name
+    teller: Any = kind.DESCRIPTOR.fields_by_name["header"].message_type if framed else kind.DESCRIPTOR
+    facts = {"client", "round", "run_id"} if up or framed else {"run_id"}
+    return _Form(kind, framed, frozenset(fact for fact in facts if fact in teller.fields_by_name))
+
+
+_FORMS = {call.name: (_form(call.reply, False), _form(call.request, True)) for call in CALLS.values()}
 
 
 class CallReader:
-    """Follows one call. `client`, `round` and `run_id` are known once a message has told them."""
+    """Follows one call. `client`, `round` and `run_id` are known once a message has told them.
+
+    Which messages tell them follows from the contract: a request, or the header of a stream, by fields of
+    these names, and a reply the run. A status tells a round too, but is not about it.
+    """
 
     def __init__(self, rpc: str) -> None:
-        self._rpc = rpc
+        self._forms = _FORMS.get(rpc)
         self._tensors: Sequence[TensorSpec] = ()
         self.client = ""
         self.round = 0
@@ -96,54 +135,39 @@ class CallReader:
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether only the answer tells the round that the messages so far belong to."""
-        return self._rpc in ("Join", "PullRound")
+        """Whether only the answer tells the run or the round that a request belongs to."""
+        return self._forms is not None and not self._forms[False].tells <= self._forms[True].tells
 
     def note(self, up: bool, data: bytes) -> Content:
-        """Takes in the next message."""
+        """Takes in the bytes of the next message. Refuses none: what cannot be understood is unreadable."""
+        if self._forms is None:
+            return Content("request" if up else "reply")
         try:
-            match self._rpc, up:
-                case "PullRound", False:
-                    return self._chunk(data) or self._round_frame(data)
-                case "PushUpdate", True:
-                    return self._chunk(data) or self._update_frame(data)
-                case "PullRound", True:
-                    asked = pb.PullRoundRequest.FromString(data)
-                    self.client, self.run_id = asked.client, asked.run_id
-                case "Join", True:
-                    self.client = pb.JoinRequest.FromString(data).client
-                case "Join", False:
-                    self.run_id = pb.JoinReply.FromString(data).run_id
-                case "Renew", True:
-                    renewed = pb.RenewRequest.FromString(data)
-                    self.client, self.run_id = renewed.client, renewed.run_id
-                case "UpdateProgress", True:
-                    request = pb.UpdateProgressRequest.FromString(data)
-                    self.client, self.round, self.run_id = request.client, request.round, request.run_id
-        except (DecodeError, WireError):
-            return Content("unreadable")
-        return Content("request" if up else "reply")
+            return self.learn(up, self.read(up, data))
+        except WireError:
+            return UNREADABLE
 
-    def _chunk(self, data: bytes) -> Content | None:
-        chunk = read_chunk(data)
-        if chunk is None:
-            return None
-        if chunk.tensor >= len(self._tensors):
-            return Content("chunk")
-        spec = self._tensors[chunk.tensor]
-        purpose = NAMES[Purpose(spec.purpose)] if int(spec.purpose) in set(Purpose) else "other"
-        return Content("chunk", purpose, spec.name, len(chunk.data))
+    def read(self, up: bool, data: bytes) -> Message | Chunk:
+        """The next message, parsed; raises a WireError for bytes that are not the call's."""
+        assert self._forms is not None, "only calls of the contract are read"
+        form = self._forms[up]
+        return (read_chunk(data) if form.framed else None) or parsed(form.kind, data)
 
-    def _round_frame(self, data: bytes) -> Content:
-        frame = pb.RoundFrame.FromString(data)
-        if frame.WhichOneof("frame") == "header":
-            self.round, self._tensors = frame.header.round, frame.header.tensors
-        return Content(frame.WhichOneof("frame") or "unreadable")
-
-    def _update_frame(self, data: bytes) -> Content:
-        frame = pb.UpdateFrame.FromString(data)
-        if frame.WhichOneof("frame") == "header":
-            header = frame.header
-            self.client, self.round, self._tensors = header.client, header.round, header.tensors
-            self.run_id = header.run_id
-        return Content(frame.WhichOneof("frame") or "unreadable")
+    def learn(self, up: bool, message: Message | Chunk) -> Content:
+        """Takes in the next message, parsed or about to be sent."""
+        assert self._forms is not None, "only calls of the contract are read"
+        if isinstance(message, Chunk):
+            if message.tensor >= len(self._tensors):
+                return Content("chunk")
+            spec = self._tensors[message.tensor]
+            return chunk_content(spec.purpose, spec.name, len(message.data))
+        form, kind, teller = self._forms[up], "request" if up else "reply", message
+        if form.framed:
+            kind = message.WhichOneof("frame") or UNREADABLE.kind
+            if kind != "header":
+                return Content(kind)
+            teller = getattr(message, kind)
+            self._tensors = getattr(teller, "tensors", ())
+        for name in form.tells:
+            setattr(self, name, getattr(teller, name))
+        return Content(kind)

@@ -11,11 +11,12 @@ from types import TracebackType
 from common.errors import Fault, UnavailableError, WireError
 from common.models.build import ModelSpec
 from common.tensors.layout import Layout
+from common.wire.calls import CALLS
 from common.wire.chunks import PROTOCOL_VERSION, START, Position, chunk_frames, name_of, parsed
 from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost, receive_round
 from fedclient.store.stored_update import Sender, StoredUpdate
-from fedclient.transport.grpc_transport import Transport
+from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
 
@@ -71,11 +72,11 @@ class Connection:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
         request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
-        reply = parsed(pb.JoinReply, self._transport.join(request.SerializeToString()))
+        reply = parsed(pb.JoinReply, self._transport.ask(CALLS["Join"], request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
-            raise WireError.malformed(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
         if not 0 <= reply.lease_seconds < math.inf:
-            raise WireError.malformed(f"a lease has a length in seconds, got {reply.lease_seconds}")
+            raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -111,7 +112,7 @@ class Connection:
             held_rounds=held_rounds,
             resume=download.resume(),
         )
-        frames = self._transport.pull(request.SerializeToString())
+        frames = self._transport.pull(CALLS["PullRound"], request.SerializeToString())
         first = parsed(pb.RoundFrame, next(frames, b""))
         kind = first.WhichOneof("frame")
         if kind == "finished":
@@ -126,14 +127,15 @@ class Connection:
     def renew(self, seat: Seat) -> None:
         """Gives a sign of life."""
         request = pb.RenewRequest(run_id=seat.run_id, client=self._name)
-        parsed(pb.RenewReply, self._transport.renew(request.SerializeToString()))
+        parsed(pb.RenewReply, self._transport.ask(CALLS["Renew"], request.SerializeToString()))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
         """How much of an update the server already has."""
         request = pb.UpdateProgressRequest(
             run_id=seat.run_id, client=self._name, round=stored_update.round, update_id=stored_update.id
         )
-        reply = parsed(pb.UpdateProgressReply, self._transport.progress(request.SerializeToString()))
+        data = self._transport.ask(CALLS["UpdateProgress"], request.SerializeToString())
+        reply = parsed(pb.UpdateProgressReply, data)
         return reply.received.tensor, reply.received.offset
 
     def push(self, sender: Sender, stored_update: StoredUpdate, start: Position = START) -> PushReply:
@@ -160,6 +162,13 @@ class Connection:
         return self._pushed(iter([pb.UpdateFrame(header=header).SerializeToString()]))
 
     def _pushed(self, frames: Iterator[bytes]) -> PushReply:
-        reply = parsed(pb.PushUpdateReply, self._transport.push(frames))
-        fault = Fault(name_of(pb.PushUpdateReply.Fault.Name, reply.fault)) if reply.fault else None
-        return PushReply(name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome), fault, reply.message)
+        reply = parsed(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
+        outcome = name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome)
+        return PushReply(outcome, _fault(reply.fault), reply.message)
+
+
+def _fault(number: int) -> Fault | None:
+    """None for one that only a newer server knows: its message says what it is, and it is not retried."""
+    known = number in pb.PushUpdateReply.Fault.values()
+    name = pb.PushUpdateReply.Fault.Name(number) if known else ""  # type: ignore[arg-type]
+    return Fault(name) if name in Fault.__members__ else None

@@ -21,7 +21,6 @@ ON_THE_WAY = (
     Fault.BAD_CHECKSUM,
     Fault.WRONG_OFFSET,
     Fault.MALFORMED,
-    Fault.UNKNOWN_TENSOR,
     Fault.TOO_MANY_BYTES,
     Fault.TOO_FEW_BYTES,
 )
@@ -71,7 +70,7 @@ def receive_round(
     algorithm = ALGORITHMS[header.algorithm]
     own = announced.layout.part(Purpose.CLIENT_CONTROL)
     if own.specs and own.specs != algorithm.variates(layout).specs:
-        raise WireError.malformed("the client's variate must have the tensors that the algorithm keeps")
+        raise WireError.broken_contract("the client's variate must have the tensors that the algorithm keeps")
     update_reader = UpdateReader(
         layout, algorithm, header.update_codec or "fp32", header.control_codec or "fp32", header.derived
     )
@@ -128,10 +127,10 @@ def _checked_layout(announced: Encoding, model: Layout) -> Layout:
             raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
     own = announced.layout.part(Purpose.CLIENT_CONTROL)
     if announced.layout.specs != (*layout.specs, *own.specs):
-        raise WireError.malformed("the tensors of x, c and c_i must come in this order")
+        raise WireError.broken_contract("the tensors of x, c and c_i must come in this order")
     for spec, tensor_encoding in zip(announced.layout.specs, announced.tensor_encodings, strict=True):
         if tensor_encoding.difference or (
             tensor_encoding.codec == DERIVED and spec.purpose is not Purpose.CONTROL
         ):
-            raise WireError(Fault.MALFORMED, "must come whole, not as a difference or derived", spec.name)
+            raise WireError.broken_contract("must come whole, not as a difference or derived", spec.name)
     return layout

@@ -20,8 +20,9 @@ from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.prepare import left_over, prepare
 from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
+from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
-from fedclient.transport.grpc_transport import GrpcTransport, Transport
+from fedclient.transport.grpc_transport import GrpcTransport
 from fedclient.transport.paced import WINDOW_BYTES, Pace, PacedTransport
 
 

@@ -180,7 +180,9 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
     if task.round == 1:
         return
     if last is None or last.round != task.round - 1:
-        raise WireError.malformed(f"c of round {task.round} did not come, and the round before was missed")
+        raise WireError.broken_contract(
+            f"c of round {task.round} did not come, and the round before was missed"
+        )
     share_variate(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
 
 

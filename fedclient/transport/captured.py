@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from common.wire.calls import Call
 from common.wire.capture import CaptureWriter
 from common.wire.messages import CallFollower
-from fedclient.transport.grpc_transport import Transport
+from fedclient.transport.base import Transport
 
 
 class CapturedTransport:
-    """Another transport, with an ear on it."""
+    """Another transport, with every message written down as it passes."""
 
     def __init__(self, inner: Transport, capture: CaptureWriter, numbers: itertools.count[int]) -> None:
         """`numbers` gives the calls of the process their numbers."""
@@ -25,56 +26,45 @@ class CapturedTransport:
         """As the other transport has it."""
         return self._inner.chunk_bytes
 
-    def join(self, request: bytes) -> bytes:
-        """Takes a seat."""
-        return self._unary("Join", self._inner.join, request)
-
-    def pull(self, request: bytes) -> Iterator[bytes]:
-        """Receives a round."""
-        with self._call("PullRound") as note:
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """A request is written down before its reply is there."""
+        with self._captured(call) as note:
             note(True, request)
-            for frame in self._inner.pull(request):
+            reply = self._inner.ask(call, request)
+            note(False, reply)
+            return reply
+
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """Each frame is written down before the client sees it."""
+        with self._captured(call) as note:
+            note(True, request)
+            for frame in self._inner.pull(call, request):
                 note(False, frame)
                 yield frame
 
-    def push(self, frames: Iterator[bytes]) -> bytes:
-        """Sends an update."""
-        with self._call("PushUpdate") as note:
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """Each frame is written down when it is asked for, so one that is never sent is not."""
+        with self._captured(call) as note:
 
             def noted() -> Iterator[bytes]:
                 for frame in frames:
                     note(True, frame)
                     yield frame
 
-            reply = self._inner.push(noted())
+            reply = self._inner.push(call, noted())
             note(False, reply)
             return reply
-
-    def progress(self, request: bytes) -> bytes:
-        """Asks how much of an update has arrived."""
-        return self._unary("UpdateProgress", self._inner.progress, request)
-
-    def renew(self, request: bytes) -> bytes:
-        """Gives a sign of life."""
-        return self._unary("Renew", self._inner.renew, request)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hangs up; the capture stays open for the next connection."""
         self._inner.close()
 
-    def _unary(self, rpc: str, method: Callable[[bytes], bytes], request: bytes) -> bytes:
-        with self._call(rpc) as note:
-            note(True, request)
-            reply = method(request)
-            note(False, reply)
-            return reply
-
     @contextmanager
-    def _call(self, rpc: str) -> Iterator[Callable[[bool, bytes], None]]:
+    def _captured(self, call: Call) -> Iterator[Callable[[bool, bytes], None]]:
         """What writes down the messages of one call."""
         number = next(self._numbers)
-        followed = CallFollower(rpc, lambda message: self._capture.write(rpc, number, message))
+        follower = CallFollower(call.name, lambda message: self._capture.write(call.name, number, message))
         try:
-            yield followed.note
+            yield follower.note
         finally:
-            followed.close()
+            follower.close()

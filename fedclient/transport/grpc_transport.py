@@ -1,29 +1,29 @@
-"""How a client's encoded messages reach the server: over gRPC here, in the same process in a simulation."""
+"""Calls over gRPC. Messages come and go encoded: chunks are written around tensors and read in place."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
 from common.access.channel import open_channel
 from common.access.credentials import Credentials
-from common.errors import (
-    AccessError,
-    FedError,
-    JoinError,
-    RunError,
-    SupersededError,
-    UnavailableError,
-    UnknownClientError,
-    WrongRunError,
-)
+from common.errors import UnavailableError
+from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.chunks import CHUNK_BYTES
-from common.wire.messages import SERVICE
+from common.wire.statuses import error_of
 
-_OPTIONS: list[tuple[str, int]] = [
+_LIMITS = {
+    "methodConfig": [
+        {"name": [{"service": SERVICE, "method": call.name}], "maxResponseMessageBytes": call.max_reply_bytes}
+        for call in CALLS.values()
+    ]
+}
+"""Largest replies by call: gRPC takes the smaller one of this and of the channel's own limit."""
+_OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # A client waits for hours in one call; pings tell a slow server from a dead one.
@@ -35,42 +35,9 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
     # A connection of its own for every client, also for several in one process.
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", max(call.max_reply_bytes for call in CALLS.values())),
+    ("grpc.service_config", json.dumps(_LIMITS)),
 ]
-_ERRORS: dict[grpc.StatusCode, type[FedError]] = {
-    grpc.StatusCode.UNAUTHENTICATED: AccessError,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: JoinError,
-    grpc.StatusCode.ABORTED: SupersededError,
-    grpc.StatusCode.NOT_FOUND: UnknownClientError,
-    grpc.StatusCode.FAILED_PRECONDITION: WrongRunError,
-    grpc.StatusCode.INVALID_ARGUMENT: RunError,
-    grpc.StatusCode.UNIMPLEMENTED: WrongRunError,
-}
-
-
-class Transport(Protocol):
-    """The calls of federation.proto that a client makes, on encoded messages."""
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Size of the chunks that suit this way."""
-
-    def join(self, request: bytes) -> bytes:
-        """Takes a seat."""
-
-    def pull(self, request: bytes) -> Iterator[bytes]:
-        """Receives a round."""
-
-    def push(self, frames: Iterator[bytes]) -> bytes:
-        """Sends an update."""
-
-    def progress(self, request: bytes) -> bytes:
-        """Asks how much of an update has arrived."""
-
-    def renew(self, request: bytes) -> bytes:
-        """Gives a sign of life."""
-
-    def close(self) -> None:
-        """Hangs up."""
 
 
 class GrpcTransport:
@@ -86,36 +53,23 @@ class GrpcTransport:
         if window_bytes is not None:
             options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", window_bytes)]
         self._channel = open_channel(server, credentials, options)
-        # Messages come and go encoded: a chunk is written around the tensor's own bytes, and read in place.
-        self._join: Any = self._channel.unary_unary(f"/{SERVICE}/Join")
-        self._pull: Any = self._channel.unary_stream(f"/{SERVICE}/PullRound")
-        self._push: Any = self._channel.stream_unary(f"/{SERVICE}/PushUpdate")
-        self._progress: Any = self._channel.unary_unary(f"/{SERVICE}/UpdateProgress")
-        self._renew: Any = self._channel.unary_unary(f"/{SERVICE}/Renew")
 
-    def join(self, request: bytes) -> bytes:
-        """Takes a seat."""
-        return self._reply(self._join, request)
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """Waits for the reply, however long the server takes."""
+        return self._reply(self._channel.unary_unary(call.path), request)
 
-    def pull(self, request: bytes) -> Iterator[bytes]:
-        """Receives a round."""
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """Reads no faster than the caller does."""
+        method: Any = self._channel.unary_stream(call.path)
         with self._mapped_errors():
-            yield from self._pull(request, metadata=self._credentials.metadata)
+            yield from method(request, metadata=self._credentials.metadata)
 
-    def push(self, frames: Iterator[bytes]) -> bytes:
-        """Sends an update."""
-        return self._reply(self._push, frames)
-
-    def progress(self, request: bytes) -> bytes:
-        """Asks how much of an update has arrived."""
-        return self._reply(self._progress, request)
-
-    def renew(self, request: bytes) -> bytes:
-        """Gives a sign of life."""
-        return self._reply(self._renew, request)
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """gRPC takes the frames in a thread of its own, as fast as they go out."""
+        return self._reply(self._channel.stream_unary(call.path), frames)
 
     def close(self) -> None:
-        """Hangs up."""
+        """Ends calls that are still open, too."""
         self._channel.close()
 
     def _reply(self, method: Any, request: Any) -> bytes:
@@ -128,9 +82,10 @@ class GrpcTransport:
         try:
             yield
         except grpc.RpcError as error:
-            code, details = error.code(), error.details() or "no reason given"
-            if code in _ERRORS:
-                raise _ERRORS[code](details) from error
+            code, details = error.code().name, error.details() or "no reason given"
+            mapped = error_of(code, details)
+            if not isinstance(mapped, UnavailableError):
+                raise mapped from error
             if self._credentials.certificate is not None and "Socket closed" in details:
                 details += "; does the server trust this certificate?"
-            raise UnavailableError(f"no server answers at {self._server} ({code.name}: {details})") from error
+            raise UnavailableError(f"no server answers at {self._server} ({code}: {details})") from error

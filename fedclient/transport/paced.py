@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from common.wire.calls import CALLS, Call
 from common.wire.chunks import CHUNK_BYTES
-from fedclient.transport.grpc_transport import Transport
+from fedclient.transport.base import Transport
 
+RENEW = CALLS["Renew"]
 MIN_CHUNK_BYTES = 1 << 14
 CHUNK_S = 0.25
 """Chunks are made so small that each takes about this long, for an even flow."""
@@ -16,7 +18,7 @@ WINDOW_BYTES = 1 << 16
 
 
 class Pace:
-    """Lets bytes pass at a rate; time that was not used is not made up for."""
+    """Lets bytes pass at a rate; time in which none passed is not saved up for later ones."""
 
     def __init__(self, bits_per_second: float) -> None:
         self.bytes_per_second = bits_per_second / 8
@@ -43,26 +45,20 @@ class PacedTransport:
             return self._inner.chunk_bytes
         return int(min(CHUNK_BYTES, max(MIN_CHUNK_BYTES, CHUNK_S * self._up.bytes_per_second)))
 
-    def join(self, request: bytes) -> bytes:
-        """Takes a seat."""
-        return self._received(self._inner.join(self._sent(request)))
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """A sign of life passes at once: it is small, and comes from a thread of its own during an upload."""
+        if call is RENEW:
+            return self._inner.ask(call, request)
+        return self._received(self._inner.ask(call, self._sent(request)))
 
-    def pull(self, request: bytes) -> Iterator[bytes]:
-        """Receives a round."""
-        for frame in self._inner.pull(self._sent(request)):
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """Frames are read as slowly as the link would bring them, which holds the server back."""
+        for frame in self._inner.pull(call, self._sent(request)):
             yield self._received(frame)
 
-    def push(self, frames: Iterator[bytes]) -> bytes:
-        """Sends an update."""
-        return self._received(self._inner.push(self._sent(frame) for frame in frames))
-
-    def progress(self, request: bytes) -> bytes:
-        """Asks how much of an update has arrived."""
-        return self._received(self._inner.progress(self._sent(request)))
-
-    def renew(self, request: bytes) -> bytes:
-        """Gives a sign of life; too small to wait for its turn behind an upload."""
-        return self._inner.renew(request)
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """Each frame is handed on once the link would have taken it."""
+        return self._received(self._inner.push(call, (self._sent(frame) for frame in frames)))
 
     def close(self) -> None:
         """Hangs up."""

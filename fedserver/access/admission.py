@@ -1,7 +1,7 @@
-"""What a crowd of callers may cost before it is known what they want.
+"""Admission: callers are identified before anything of a call is read, and unread first messages are bounded.
 
 gRPC takes in the first message of a call before anybody has looked at the call, and it may stop halfway.
-Here a call is looked at first, and only so many first messages may be on their way at once: an honest one is
+Here the caller comes first, and only so many first messages may be on their way at once: an honest one is
 small and arrives with its call, so whoever has been at it for longest gives way. Further messages are the
 service's business.
 """
@@ -18,8 +18,6 @@ import grpc
 from common.errors import UnavailableError
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
 MAX_OPENINGS = 64
 """First messages that may be on their way at once."""
 OPENING_S = 20.0
@@ -27,7 +25,7 @@ OPENING_S = 20.0
 
 
 class FirstMessages:
-    """The first messages that are on their way."""
+    """Bounds the first messages that are on their way, in number and in time."""
 
     def __init__(self, limit: int = MAX_OPENINGS, seconds: float = OPENING_S) -> None:
         self._limit = limit

@@ -7,16 +7,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Protocol
 
-from common.access.certificates import Revocations, client_name, expires, minute, serial
-from common.errors import AccessError
+from common.access.certificates import Revocations, client_certificate, minute
+from common.errors import AccessError, printable
 from common.events import Emit
 from fedserver.events import TurnedAway
 from fedserver.keys.tokens import Tokens, credential_of
 
 BEARER = "Bearer "
 QUIET_S = 10.0
+MAX_CERTIFICATES = 10_000
+"""Whose content is kept, one for every client that a run may have; a few hundred bytes each."""
 MAX_REASONS = 100
 REASON_CHARACTERS = 200
 
@@ -63,22 +66,25 @@ class CertificateAuthenticator:
     ) -> None:
         self._revocations = revocations
         self._clock = clock
+        # Parsing takes 40 us, little enough for an event loop, and happens once for every certificate.
+        self._read = lru_cache(MAX_CERTIFICATES)(client_certificate)
 
     def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
         """The client that the certificate names."""
         if pem is None:
             raise AccessError("expected a client's certificate, got none")
-        name, number, end = client_name(pem), serial(pem), expires(pem)
-        credential = f"certificate {number:x}"
+        shown = self._read(pem)
+        credential = f"certificate {shown.serial:x}"
 
         def require_admitted() -> None:
-            if self._revocations.revoked(number):
-                raise AccessError(f"the certificate of {name} was revoked", credential)
-            if self._clock() > end:
-                raise AccessError(f"the certificate of {name} expired on {minute(end)}", credential)
+            if self._revocations.revoked(shown.serial):
+                raise AccessError(f"the certificate of {shown.name} was revoked", credential)
+            if self._clock() > shown.expires:
+                until = minute(shown.expires)
+                raise AccessError(f"the certificate of {shown.name} expired on {until}", credential)
 
         require_admitted()
-        return Caller(peer, name, credential, require_admitted)
+        return Caller(peer, shown.name, credential, require_admitted)
 
 
 class TokenAuthenticator:
@@ -97,7 +103,7 @@ class TokenAuthenticator:
 
 
 class Refusals:
-    """Says who was turned away; the same line not again for a while, whatever a crowd may try."""
+    """Says who was turned away; the same line not again for a while, however many try."""
 
     def __init__(self, emit: Emit, now: Callable[[], float] = time.monotonic) -> None:
         self._emit = emit
@@ -108,7 +114,7 @@ class Refusals:
 
     def note(self, reason: str) -> None:
         """Somebody was turned away."""
-        reason = "".join(c if c.isprintable() else " " for c in reason[:REASON_CHARACTERS])
+        reason = printable(reason, REASON_CHARACTERS)
         with self._lock:
             unsaid = self._due(reason)
         if unsaid is not None:

@@ -31,7 +31,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class AccessSettings:
-    """The settings."""
+    """What `fedserver run` is told of it."""
 
     certs: Path | None = None
     """Folder of the certificate authority, without ca.key: TLS."""

@@ -1,4 +1,4 @@
-"""How often something may happen."""
+"""A limit on how often something may happen."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class TokenBucket:
-    """So many a second, and a crowd at once after a quiet time."""
+    """Token bucket: a number of times a second, and up to `burst` at once after a quiet time."""
 
     def __init__(self, per_second: float, burst: int, now: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second

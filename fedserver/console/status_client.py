@@ -9,9 +9,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials
-from common.errors import AccessError, UnavailableError
+from common.errors import UnavailableError
+from common.wire.calls import SERVICE
 from common.wire.chunks import name_of
-from common.wire.messages import DIRECTIONS, SERVICE
+from common.wire.messages import DIRECTIONS
+from common.wire.statuses import error_of
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 
@@ -24,8 +26,9 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             stub = FederationStub(channel)
             reply = stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=credentials.metadata)
         except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                raise AccessError(f"{server}: {error.details()}") from error
+            meaning = error_of(error.code().name, f"{server}: {error.details()}")
+            if not isinstance(meaning, UnavailableError):
+                raise meaning from error
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error

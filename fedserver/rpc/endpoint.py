@@ -1,24 +1,16 @@
-"""The service on a gRPC server: who calls, handlers, and errors as status codes."""
+"""The service on a gRPC server: handlers made from the table of calls, and errors as status codes."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import grpc
 
-from common.errors import (
-    AccessError,
-    CertificateError,
-    FedError,
-    JoinError,
-    SupersededError,
-    UnavailableError,
-    UnknownClientError,
-    WireError,
-    WrongRunError,
-)
-from common.wire.messages import SERVICE
+from common.errors import AccessError, CertificateError, FedError
+from common.wire.calls import CALLS, SERVICE, Call
+from common.wire.statuses import status_of
 from fedserver.access.authenticate import Authenticator, Caller, Refusals
 from fedserver.rpc.service import Service
 
@@ -27,16 +19,14 @@ MAX_DETAILS = 1000
 HEALTH = "/grpc.health.v1.Health/"
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_CODES: list[tuple[type[FedError], grpc.StatusCode]] = [
-    (WireError, grpc.StatusCode.INVALID_ARGUMENT),
-    (AccessError, grpc.StatusCode.UNAUTHENTICATED),
-    (CertificateError, grpc.StatusCode.UNAUTHENTICATED),
-    (SupersededError, grpc.StatusCode.ABORTED),
-    (JoinError, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (UnknownClientError, grpc.StatusCode.NOT_FOUND),
-    (WrongRunError, grpc.StatusCode.FAILED_PRECONDITION),
-    (UnavailableError, grpc.StatusCode.UNAVAILABLE),
-]
+_HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+}
+"""By whether requests and replies are streams."""
+_caller: ContextVar[Caller] = ContextVar("caller")
+"""Who makes the call at hand. gRPC runs every call as a task of its own, so each has its own value."""
 
 
 class Endpoint:
@@ -49,50 +39,52 @@ class Endpoint:
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a gRPC server."""
-        service = self._service
-        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Join": grpc.unary_unary_rpc_method_handler(self._replying(service.join)),
-            "PullRound": grpc.unary_stream_rpc_method_handler(self._pull_round),
-            "PushUpdate": grpc.stream_unary_rpc_method_handler(self._replying(service.push_update)),
-            "UpdateProgress": grpc.unary_unary_rpc_method_handler(self._replying(service.update_progress)),
-            "Renew": grpc.unary_unary_rpc_method_handler(self._replying(service.renew)),
-            "Status": grpc.unary_unary_rpc_method_handler(self._replying(service.status)),
-        }
+        methods = {call.name: self._handler(call) for call in CALLS.values()}
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     async def admit(self, method: str, context: Context) -> None:
-        """Ends a call of somebody who is not let in, before any of it is read. Anyone may ask for health."""
+        """Notes who makes a call, or ends it before any of it is read. Anyone may ask for health."""
         if method.startswith(HEALTH):
             return
         try:
-            self._caller(context)
+            _caller.set(self._identified(context))
         except FedError as error:
             await self._abort(context, error)
 
-    async def _pull_round(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
-        try:
-            async for frame in self._service.pull_round(request, self._caller(context)):
-                yield frame
-        except (FedError, OSError) as error:
-            await self._abort(context, error)
+    def _identified(self, context: Context) -> Caller:
+        certificates: Any = context.auth_context().get("x509_pem_cert", (None,))
+        said: Any = dict(context.invocation_metadata() or ()).get("authorization", "")
+        return self._authenticator.admit(
+            context.peer(), certificates[0], said if isinstance(said, str) else ""
+        )
+
+    def _handler(self, call: Call) -> grpc.RpcMethodHandler[Any, Any]:
+        method = getattr(self._service, call.method)
+        behaviour = self._streaming(method) if call.streams_replies else self._replying(method)
+        return _HANDLERS[call.streams_requests, call.streams_replies](behaviour)
+
+    def _streaming(
+        self, method: Callable[[bytes, Caller], AsyncIterator[bytes]]
+    ) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
+        async def handle(request: bytes, context: Context) -> AsyncIterator[bytes]:
+            try:
+                async for frame in method(request, _caller.get()):
+                    yield frame
+            except (FedError, OSError) as error:
+                await self._abort(context, error)
+
+        return handle
 
     def _replying(
         self, method: Callable[[Any, Caller], Awaitable[bytes]]
     ) -> Callable[[Any, Context], Awaitable[Any]]:
         async def handle(request: Any, context: Context) -> Any:
             try:
-                return await method(request, self._caller(context))
+                return await method(request, _caller.get())
             except (FedError, OSError) as error:
                 await self._abort(context, error)
 
         return handle
-
-    def _caller(self, context: Context) -> Caller:
-        credentials: Any = context.auth_context().get("x509_pem_cert", (None,))
-        said: Any = dict(context.invocation_metadata() or ()).get("authorization", "")
-        return self._authenticator.admit(
-            context.peer(), credentials[0], said if isinstance(said, str) else ""
-        )
 
     async def _abort(self, context: Context, error: FedError | OSError) -> None:
         """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
@@ -102,5 +94,4 @@ class Endpoint:
             self._service.refuse(error.credential, str(error))
         if isinstance(error, OSError):
             self._refusals.note(f"a call, because of this server's disk: {error}")
-        code = next((code for kind, code in _CODES if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
-        await context.abort(code, str(error)[:MAX_DETAILS])
+        await context.abort(grpc.StatusCode[status_of(error)], str(error)[:MAX_DETAILS])

@@ -9,15 +9,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 
-from common.errors import (
-    UnavailableError,
-    UnknownClientError,
-    WireError,
-    WrongRunError,
-    printable,
-)
+from common.errors import UnavailableError, UnknownClientError, WireError, WrongRunError, printable
 from common.events import Emit
-from common.wire.chunks import PROTOCOL_VERSION, START, parsed
+from common.wire.chunks import PROTOCOL_VERSION, START
+from common.wire.messages import chunk_content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.access.authenticate import Caller
@@ -35,7 +30,7 @@ from fedserver.run.run import Run
 from fedserver.run.seats import Member, OwnData
 from fedserver.store.seats import described
 from fedserver.store.spool import Upload
-from fedserver.traffic.traffic import Call, Traffic
+from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_PULLS = 8
 """Calls for a round by one client at a time; those that broke unnoticed count until they are noticed."""
@@ -63,7 +58,7 @@ class Service:
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
         with self._traffic.call("Join", caller.peer) as call:
-            request = parsed(pb.JoinRequest, call.received(data))
+            request = call.request(pb.JoinRequest, data)
             self._speaks(caller, request.client)
             if request.protocol_version != PROTOCOL_VERSION:
                 raise WrongRunError(
@@ -76,7 +71,7 @@ class Service:
             )
             run = self._board.require_run()
             self._write_seats(run)
-            return call.sent(seat_reply(run, member).SerializeToString())
+            return call.reply(seat_reply(run, member))
 
     def _write_seats(self, run: Run) -> None:
         """A seat that was given after the start is on disk before its client hears of it."""
@@ -98,36 +93,37 @@ class Service:
     async def pull_round(self, data: bytes, caller: Caller) -> AsyncIterator[bytes]:
         """Encoded `RoundFrame`s of the next round."""
         with self._traffic.call("PullRound", caller.peer) as call:
-            request = parsed(pb.PullRoundRequest, call.received(data))
+            request = call.request(pb.PullRoundRequest, data)
             member = self._member(request.run_id, request.client, caller)
             if self._pulls[member.name] >= MAX_PULLS:
                 raise UnavailableError(f"{member.name!r} has {MAX_PULLS} calls for a round open; try again")
             self._pulls[member.name] += 1
             try:
-                async for frame in self._round_frames(member, request, caller):
-                    yield call.sent(frame)
+                async for frame in self._round_frames(member, request, call, caller):
+                    yield frame
             finally:
                 self._pulls[member.name] -= 1
 
     async def _round_frames(
-        self, member: Member, request: pb.PullRoundRequest, caller: Caller
+        self, member: Member, request: pb.PullRoundRequest, call: CountedCall, caller: Caller
     ) -> AsyncIterator[bytes]:
         current = await self._board.next_round(member.index)
         caller.require_admitted()
         if current is None:
             # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
             self._board.tell(member.name)
-            yield pb.RoundFrame(finished=self._finished()).SerializeToString()
+            yield call.reply(pb.RoundFrame(finished=self._finished()))
             return
         if current.number <= request.after_round:
-            yield pb.RoundFrame(resend=pb.Resend(round=current.number)).SerializeToString()
+            yield call.reply(pb.RoundFrame(resend=pb.Resend(round=current.number)))
             return
         header, frames = await asyncio.to_thread(
             broadcast, self._board.require_run(), current, member, request
         )
-        yield pb.RoundFrame(header=header).SerializeToString()
+        yield call.reply(pb.RoundFrame(header=header))
         for frame in frames:
-            yield frame.data
+            spec = header.tensors[frame.position[0]]
+            yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
 
     def _finished(self) -> pb.Finished:
         last = self._board.last
@@ -149,17 +145,18 @@ class Service:
                     tensor=error.tensor,
                     message=str(error),
                 )
-            return call.sent(reply.SerializeToString())
+            return call.reply(reply)
 
-    async def _take_in(self, frames: AsyncIterator[bytes], call: Call, caller: Caller) -> pb.PushUpdateReply:
-        first = await self._uploads.next_frame(frames, call)
-        opening = parsed(pb.UpdateFrame, first) if first is not None else pb.UpdateFrame()
-        if opening.WhichOneof("frame") != "header":
+    async def _take_in(
+        self, frames: AsyncIterator[bytes], call: CountedCall, caller: Caller
+    ) -> pb.PushUpdateReply:
+        opening = await self._uploads.next_frame(frames, call)
+        if not isinstance(opening, pb.UpdateFrame) or opening.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
         header = opening.header
         member = self._member(header.run_id, header.client, caller)
         if header.leaving:
-            self._leave(member, printable(header.declined[:MAX_REASON]) or "no reason given")
+            self._leave(member, printable(header.declined, MAX_REASON) or "no reason given")
             return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
         outcome = self._board.verdict(member.index, header.round)
         if outcome is Outcome.ACCEPTED:
@@ -170,28 +167,28 @@ class Service:
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.Outcome.Value(outcome.name))
 
     def _decline(self, member: Member, header: pb.UpdateHeader) -> Outcome:
-        reason = printable(header.declined[:MAX_REASON])
+        reason = printable(header.declined, MAX_REASON)
         self._emit(UpdateDeclined(round=header.round, client=member.name, reason=reason))
         return self._board.answer(member.index, Declined(member.name, header.round, reason))
 
     async def update_progress(self, data: bytes, caller: Caller) -> bytes:
         """How much of an update is here already."""
         with self._traffic.call("UpdateProgress", caller.peer) as call:
-            request = parsed(pb.UpdateProgressRequest, call.received(data))
+            request = call.request(pb.UpdateProgressRequest, data)
             member = self._member(request.run_id, request.client, caller)
             part = self._part(member, request.round, request.update_id)
             if part is not None:
                 await part.begin()
             tensor, offset = part.position if part is not None else START
             received = tensor_pb2.Position(tensor=tensor, offset=offset)
-            return call.sent(pb.UpdateProgressReply(received=received).SerializeToString())
+            return call.reply(pb.UpdateProgressReply(received=received))
 
     async def renew(self, data: bytes, caller: Caller) -> bytes:
         """Takes note of a sign of life."""
         with self._traffic.call("Renew", caller.peer) as call:
-            request = parsed(pb.RenewRequest, call.received(data))
+            request = call.request(pb.RenewRequest, data)
             self._member(request.run_id, request.client, caller)
-            return call.sent(pb.RenewReply().SerializeToString())
+            return call.reply(pb.RenewReply())
 
     def refuse(self, credential: str, reason: str) -> None:
         """A credential is not good any more: nobody waits for the client that has none but this."""
@@ -226,6 +223,6 @@ class Service:
     async def status(self, data: bytes, caller: Caller) -> bytes:
         """What the run is doing."""
         with self._traffic.call("Status", caller.peer) as call:
-            parsed(pb.StatusRequest, call.received(data))
+            call.request(pb.StatusRequest, data)
             reply = status_reply(self._run_id, self._config, self._board, self._members, self._traffic)
-            return call.sent(reply.SerializeToString())
+            return call.reply(reply)

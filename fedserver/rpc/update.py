@@ -40,14 +40,13 @@ def require_sound(update: Update, member: Member, fingerprint: str) -> None:
             f"got {update.fingerprint[:12] or 'none'}",
         )
     if update.steps < 1:
-        raise WireError(Fault.MALFORMED, f"steps (K_i) must be at least 1, got {update.steps}")
+        raise WireError.broken_contract(f"steps (K_i) must be at least 1, got {update.steps}")
     if update.examples != member.examples:
-        raise WireError(
-            Fault.MALFORMED,
-            f"client {member.name!r} joined with {member.examples} examples, got {update.examples}",
+        raise WireError.broken_contract(
+            f"client {member.name!r} joined with {member.examples} examples, got {update.examples}"
         )
     if not 0 <= update.train_seconds < math.inf:
-        raise WireError.malformed(f"train_seconds must not be negative, got {update.train_seconds}")
+        raise WireError.broken_contract(f"train_seconds must not be negative, got {update.train_seconds}")
     if not math.isfinite(update.loss):
         raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
 

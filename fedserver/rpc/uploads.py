@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from google.protobuf.message import Message
+
 from common.errors import Fault, SupersededError, UnavailableError, WireError
 from common.events import Emit
-from common.wire.chunks import Position, read_chunk
+from common.wire.chunks import Chunk, Position
 from common.wire.manifest import read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
@@ -19,7 +21,7 @@ from fedserver.run.members import Members
 from fedserver.run.round import Outcome, Update
 from fedserver.run.run import Run
 from fedserver.run.seats import Member
-from fedserver.traffic.traffic import Call, Traffic
+from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
@@ -42,7 +44,7 @@ class Uploads:
     async def take(
         self,
         frames: AsyncIterator[bytes],
-        call: Call,
+        call: CountedCall,
         caller: Caller,
         member: Member,
         header: pb.UpdateHeader,
@@ -59,7 +61,7 @@ class Uploads:
     async def _receive(
         self,
         frames: AsyncIterator[bytes],
-        call: Call,
+        call: CountedCall,
         caller: Caller,
         run: Run,
         member: Member,
@@ -72,9 +74,8 @@ class Uploads:
         upload = run.spool.upload(member.index, update.update_id, start)
         stream = await upload.begin()
         try:
-            while (frame := await self.next_frame(frames, call, stream)) is not None:
-                chunk = read_chunk(frame)
-                if chunk is None:
+            while (chunk := await self.next_frame(frames, call, stream)) is not None:
+                if not isinstance(chunk, Chunk):
                     raise WireError.malformed("after the header only chunks may follow")
                 await upload.add(stream, chunk)
             await asyncio.to_thread(upload.check_complete, current.broadcast)
@@ -95,9 +96,12 @@ class Uploads:
         return self._board.answer(member.index, update)
 
     async def next_frame(
-        self, frames: AsyncIterator[bytes], call: Call, ended: asyncio.Event | None = None
-    ) -> bytes | None:
-        """A stream without progress must not hold its place for ever; a slow one may take all its time."""
+        self, frames: AsyncIterator[bytes], call: CountedCall, ended: asyncio.Event | None = None
+    ) -> Message | Chunk | None:
+        """The next frame, parsed and counted; None at the end.
+
+        A stream without progress must not hold its place for ever; a slow one may take all its time.
+        """
         coming = asyncio.ensure_future(anext(frames, None))
         replaced = asyncio.ensure_future(ended.wait()) if ended is not None else None
         waiting: set[asyncio.Future[Any]] = {coming, *([replaced] if replaced is not None else [])}

@@ -40,6 +40,8 @@ class Members:
         self.needed = needed or num_clients
         self.by_name: dict[str, Member] = {}
         self.by_index: dict[int, Member] = {}
+        self.joinable = asyncio.Event()
+        """Set once whoever joins gets on: the model is there or, before N is known, waits for clients."""
         self.complete = asyncio.Event()
         """Set once the run can start."""
         self.unwritten: set[str] = set()
@@ -63,6 +65,7 @@ class Members:
     async def gather(self, quiet_s: float) -> int:
         """Where N is not given: all who are here once they are enough and none has come for a while."""
         self._gathering = True
+        self.joinable.set()
         while True:
             self._waiting_changed.clear()
             enough = len(self.waiting) >= self.num_clients
@@ -80,6 +83,7 @@ class Members:
         """Lets seats be given, now that there are shards to go with them, also to those who wait already."""
         self._shards = shards
         self._class_names = class_names
+        self.joinable.set()
         if not self.complete.is_set():
             self._refuse_strange_classes()
             self._seat_all()

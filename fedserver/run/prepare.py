@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from common.algorithms import ALGORITHMS, svr_names
@@ -11,6 +12,7 @@ from common.server_step.aggregate import ServerState
 from common.server_step.updates import UpdateReader, computable
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.wire.encoding import downward
+from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
 from fedserver.events import RunResumed
 from fedserver.run.run import Run
@@ -46,13 +48,16 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
             "use --variates explicit"
         )
     update_reader = UpdateReader(layout, algorithm, codecs.up, codecs.control, derived)
+    down = downward(layout, codecs)
+    require_announceable(down, update_reader.encoding, algorithm.variates(layout))
+    await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
     folder = run_dir.path
     archive = folder / "checkpoints" / "ledger"
     return Run(
         id=run_id,
         config=config,
         prepared=prepared,
-        down=downward(layout, codecs),
+        down=down,
         update_reader=update_reader,
         run_dir=run_dir,
         checkpoints=Checkpoints(folder / "checkpoints", layout),

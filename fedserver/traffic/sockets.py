@@ -111,7 +111,7 @@ class Connections:
         self._clients = {peer: name for peer, name in self._clients.items() if peer in current}
 
     def count_strangers(self) -> None:
-        """ByteCounts the connections of nobody known, too."""
+        """Counts the connections of nobody known, too."""
         for peer in self._now.keys() - self._clients.keys():
             self._count(peer, "")
 

@@ -1,7 +1,7 @@
 """The byte ledger: every message of every call, by round, client, direction, purpose and tensor.
 
 Of each message the payload (bytes of a tensor) and the encoded size (the protobuf message with the payload
-in it) are counted; beside that the kernel's count of bytes on each client's connections. A message belongs to
+in it) are counted; besides, the kernel's count of bytes on each client's connections. A message belongs to
 the round it is about while that round is open, and to none before and after.
 """
 
@@ -14,9 +14,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
+from google.protobuf.message import Message
+
+from common.errors import WireError
 from common.wire.byte_counts import ByteCounts
 from common.wire.capture import CaptureWriter
-from common.wire.messages import DIRECTIONS, CallFollower, ClassifiedMessage
+from common.wire.chunks import Chunk, M
+from common.wire.messages import DIRECTIONS, UNREADABLE, CallFollower, ClassifiedMessage, Content
 from fedserver.traffic.sockets import Address, Connections, address
 
 SAMPLE_S = 0.25
@@ -24,7 +28,7 @@ SAMPLE_S = 0.25
 
 
 class Traffic:
-    """ByteCounts and, if asked to, captures the messages of a run."""
+    """Counts and, if asked to, captures the messages of a run."""
 
     def __init__(self, is_member: Callable[[str], bool], capture: CaptureWriter | None = None) -> None:
         self._is_member = is_member
@@ -44,9 +48,9 @@ class Traffic:
         """Lets the connections to this port be counted too, where the kernel can tell."""
         self._connections = Connections(port) if Connections.can_tell() else None
 
-    def call(self, rpc: str, peer: str) -> Call:
+    def call(self, rpc: str, peer: str) -> CountedCall:
         """A call whose messages are to be counted."""
-        return Call(self, rpc, next(self._numbers), address(peer))
+        return CountedCall(self, rpc, next(self._numbers), address(peer))
 
     def open_round(self, r: int) -> None:
         """From now on messages about round r are counted in it."""
@@ -103,19 +107,20 @@ class Traffic:
         total.update(self._open)
         return total
 
-    def count(self, call: Call, message: ClassifiedMessage) -> None:
-        """ByteCounts one message of a call, and captures it."""
+    def count(self, call: CountedCall, message: ClassifiedMessage) -> None:
+        """Counts one message of a call, and captures it."""
         client = message.client if self._is_member(message.client) else ""
         if client and call.peer is not None and self._connections is not None:
             self._connections.belongs_to(call.peer, client)
         r = message.round if message.round == self._round else 0
+        up, content, size = message.up, message.content, len(message.data)
         for counts in (self._open,) if r else (self._rest, self._outside):
-            counts.add(client, call.rpc, message.up, message.entry, len(message.data))
-        self._sums.add(client, "", message.up, replace(message.entry, kind="", tensor=""), len(message.data))
+            counts.add(client, call.rpc, up, content, size)
+        self._sums.add(client, "", up, replace(content, kind="", tensor=""), size)
         if self._capture is not None:
             self._capture.write(call.rpc, call.number, replace(message, client=client, round=r))
 
-    def progress(self, call: Call) -> int | None:
+    def progress(self, call: CountedCall) -> int | None:
         """Bytes that have come on the connection of a call; None where that cannot be told."""
         if self._connections is None or call.peer is None:
             return None
@@ -131,12 +136,12 @@ def _socket_table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]
     return {client: {d: counts[client, d] for d in DIRECTIONS} for client in sorted({c for c, _ in counts})}
 
 
-class Call:
-    """One call on its way: hand it every message that passes."""
+class CountedCall:
+    """One call on its way: every message of it passes through here, parsed once and counted."""
 
     def __init__(self, traffic: Traffic, rpc: str, number: int, peer: Address | None) -> None:
         self._traffic = traffic
-        self._followed = CallFollower(rpc, self._count)
+        self._follower = CallFollower(rpc, self._count)
         self.rpc = rpc
         self.number = number
         self.peer = peer
@@ -144,21 +149,39 @@ class Call:
     def _count(self, message: ClassifiedMessage) -> None:
         self._traffic.count(self, message)
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> CountedCall:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._followed.close()
+        self._follower.close()
         self._traffic.sample()
 
-    def received(self, data: bytes) -> bytes:
-        """Notes a message from the client, and gives it back."""
-        self._followed.note(True, data)
+    def request(self, kind: type[M], data: bytes) -> M:
+        """The client's only message; raises a WireError for other bytes."""
+        message = self.received(data)
+        assert isinstance(message, kind), "the contract says so"
+        return message
+
+    def received(self, data: bytes) -> Message | Chunk:
+        """A message from the client; raises a WireError for bytes that are none."""
+        reader = self._follower.reader
+        try:
+            message = reader.read(True, data)
+        except WireError:
+            self._follower.add(True, data, UNREADABLE)
+            raise
+        self._follower.add(True, data, reader.learn(True, message))
+        return message
+
+    def reply(self, message: Message) -> bytes:
+        """A message to the client, encoded."""
+        data = message.SerializeToString()
+        self._follower.add(False, data, self._follower.reader.learn(False, message))
         return data
 
-    def sent(self, data: bytes) -> bytes:
-        """Notes a message to the client, and gives it back."""
-        self._followed.note(False, data)
+    def sent(self, data: bytes, content: Content) -> bytes:
+        """A message to the client that is encoded already, and known to be this."""
+        self._follower.add(False, data, content)
         return data

@@ -10,8 +10,9 @@ from hpack import Encoder
 
 from common.errors import FedError
 from common.events import unheard
+from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
-from common.wire.messages import SERVICE, ClassifiedMessage, Content
+from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import CODEC_DERIVED
 from fedwire.diff import differences

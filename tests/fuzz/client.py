@@ -8,6 +8,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from common.errors import FedError, UnavailableError
+from common.wire.calls import Call
 from common.wire.chunks import chunk_frames, parsed
 from common.wire.codecs import Codecs
 from common.wire.encoding import downward
@@ -32,27 +33,19 @@ class _Server:
     """Whether a stream ends with a lost connection."""
     chunk_bytes = 40
 
-    def join(self, request: bytes) -> bytes:
+    def ask(self, call: Call, request: bytes) -> bytes:
         """Whatever is there."""
         return self.answers[0]
 
-    def pull(self, request: bytes) -> Iterator[bytes]:
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
         """Whatever is there."""
         yield from self.answers
         if self.breaks:
             raise UnavailableError("the connection is lost")
 
-    def push(self, frames: Iterator[bytes]) -> bytes:
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
         """Reads everything, then whatever is there."""
         list(frames)
-        return self.answers[0]
-
-    def progress(self, request: bytes) -> bytes:
-        """Whatever is there."""
-        return self.answers[0]
-
-    def renew(self, request: bytes) -> bytes:
-        """Whatever is there."""
         return self.answers[0]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Targets: chunks, messages, manifests, streams of chunks, dialogues and names."""
+"""Targets: chunks, messages, manifests, streams of chunks, whole calls and names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from common.names import class_number, natural, require_name
 from common.tensors.layout import DTYPES
 from common.wire import codecs
 from common.wire.byte_counts import ByteCounts
+from common.wire.calls import CALLS
 from common.wire.chunks import Receiver, chunk_frame, parsed, read_chunk, varint
 from common.wire.manifest import manifest, read_manifest, require_same
 from common.wire.messages import CallFollower, ClassifiedMessage
@@ -22,7 +23,7 @@ from tests.fuzz.target import Target
 
 MAX_BYTES = 1 << 16
 """Of a layout that a target takes memory for, as one that a receiver knows from elsewhere."""
-RPCS = ("Join", "PullRound", "PushUpdate", "UpdateProgress", "Status", "")
+RPCS = (*CALLS, "")
 KINDS: list[type[Message]] = [
     getattr(module, name)
     for module in (tensor_pb2, federation_pb2, capture_pb2)
@@ -150,13 +151,13 @@ def reader(data: bytes) -> None:
     rpc = RPCS[(parts[0][0] & 0x7F) % len(RPCS)] if parts and parts[0] else ""
 
     def count(message: ClassifiedMessage) -> None:
-        counts.add(message.client, rpc, message.up, message.entry, len(message.data))
+        counts.add(message.client, rpc, message.up, message.content, len(message.data))
 
-    followed = CallFollower(rpc, count)
+    follower = CallFollower(rpc, count)
     try:
         for part in parts:
-            followed.note(bool(part[:1] >= b"\x80"), part[1:], 1)
-        followed.close()
+            follower.note(bool(part[:1] >= b"\x80"), part[1:], 1)
+        follower.close()
         counts.by_purpose(), counts.detailed(), counts.by_client()
     except FedError as error:
         raise AssertionError("the ledger refuses nothing") from error

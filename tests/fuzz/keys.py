@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.access.certificates import Revocations, client_name, expires, serial
+from common.access.certificates import Revocations, client_certificate
 from common.errors import FedError
 from common.tensors.layout import fingerprint
 from fedclient.store.stored_update import Sender, StoredUpdate
@@ -47,9 +47,9 @@ def _authority() -> Path:
 
 def certificate(data: bytes) -> None:
     """What a peer shows. TLS has checked it, but not what is in it."""
-    client_name(data)
-    assert serial(data) >= 0
-    assert expires(data).tzinfo is not None
+    shown = client_certificate(data)
+    assert shown.serial >= 0
+    assert shown.expires.tzinfo is not None
 
 
 def certificate_seeds() -> list[bytes]:

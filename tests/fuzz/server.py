@@ -17,6 +17,7 @@ from common.algorithms import ALGORITHMS
 from common.errors import FedError, WireError
 from common.events import unheard
 from common.server_step.aggregate import Aggregate
+from common.wire.calls import CALLS, Call
 from common.wire.chunks import chunk_frames, parsed
 from common.wire.encoding import downward
 from fedpvr.v1 import federation_pb2 as pb
@@ -37,7 +38,6 @@ from tests.fuzz.frames import with_checksum
 from tests.fuzz.mutators import script, scripted
 from tests.fuzz.target import Target
 
-JOIN, PULL, PUSH, PROGRESS, STATUS, RENEW = range(6)
 _PEER = Caller("ipv4:127.0.0.1:1")
 
 
@@ -111,28 +111,32 @@ async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
     federation = await _open(config)
     for part in parts:
         with suppress(FedError):
-            await _answer(federation, federation.service, part[0] % 6, part[1:])
+            await _answer(federation, called(part), part[1:])
     current, run = federation.board.round, federation.board.require_run()
     assert current is not None
     for i, update in sorted(current.updates().items()):
         _fold(run, current, i, update)
 
 
-async def _answer(federation: Federation, service: Service, call: int, data: bytes) -> None:
-    if call == JOIN:
-        await service.join(data, _PEER)
-    elif call == PULL:
-        await _end_if_waiting(federation, data)
-        assert [frame async for frame in service.pull_round(data, _PEER)]
-    elif call == PUSH:
+def called(part: bytes) -> Call:
+    """The call that the first byte of a part of the input is for."""
+    return list(CALLS.values())[part[0] % len(CALLS)]
+
+
+def _tag(name: str) -> bytes:
+    return bytes([list(CALLS).index(name)])
+
+
+async def _answer(federation: Federation, call: Call, data: bytes) -> None:
+    method = getattr(federation.service, call.method)
+    if call.streams_requests:
         async with aclosing(_stream([with_checksum(frame) for frame in script(data)])) as frames:
-            parsed(pb.PushUpdateReply, await service.push_update(frames, _PEER))
-    elif call == PROGRESS:
-        parsed(pb.UpdateProgressReply, await service.update_progress(data, _PEER))
-    elif call == RENEW:
-        parsed(pb.RenewReply, await service.renew(data, _PEER))
+            parsed(call.reply, await method(frames, _PEER))
+    elif call.streams_replies:
+        await _end_if_waiting(federation, data)
+        assert [parsed(call.reply, frame) async for frame in method(data, _PEER)]
     else:
-        parsed(pb.StatusReply, await service.status(data, _PEER))
+        parsed(call.reply, await method(data, _PEER))
 
 
 async def _stream(frames: list[bytes]) -> AsyncGenerator[bytes, None]:
@@ -176,21 +180,21 @@ def call_seeds() -> list[bytes]:
         for leaving in (False, True)
     ]
     small = [
-        bytes([JOIN]) + join.SerializeToString(),
-        bytes([PULL]) + asked.SerializeToString(),
-        bytes([PROGRESS]) + progress.SerializeToString(),
-        bytes([STATUS]),
-        bytes([RENEW]) + pb.RenewRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString(),
+        _tag("Join") + join.SerializeToString(),
+        _tag("PullRound") + asked.SerializeToString(),
+        _tag("UpdateProgress") + progress.SerializeToString(),
+        _tag("Status"),
+        _tag("Renew") + pb.RenewRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString(),
     ]
     found = []
     for k, config in enumerate(known.CONFIGS):
         first, *rest = known.update(config)
         going_on = pb.UpdateFrame.FromString(first)
         going_on.header.resume_from.offset = 40
-        whole = bytes([PUSH]) + scripted([first, *rest])
-        cut = bytes([PUSH]) + scripted([first, *rest[:1]])
-        on = bytes([PUSH]) + scripted([going_on.SerializeToString(), *rest[1:]])
-        declined = [bytes([PUSH]) + scripted([pb.UpdateFrame(header=h).SerializeToString()]) for h in no]
+        whole = _tag("PushUpdate") + scripted([first, *rest])
+        cut = _tag("PushUpdate") + scripted([first, *rest[:1]])
+        on = _tag("PushUpdate") + scripted([going_on.SerializeToString(), *rest[1:]])
+        declined = [_tag("PushUpdate") + scripted([pb.UpdateFrame(header=h).SerializeToString()]) for h in no]
         for script_of_calls in (small, [whole, whole], [cut, small[2], on], [*declined, small[1]]):
             found.append(bytes([k]) + scripted(script_of_calls))
     return found

@@ -222,8 +222,8 @@ class PullRoundRequest(_message.Message):
     run_id: _builtins.str
     client: _builtins.str
     after_round: _builtins.int
-    """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has the
-    x of that round on S_svr, which it needs where c is derived.
+    """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has
+    the x of that round on S_svr, which it needs where c is derived.
     """
     @_builtins.property
     def held_rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -233,7 +233,9 @@ class PullRoundRequest(_message.Message):
 
     @_builtins.property
     def resume(self) -> Global___Resume:
-        """After a broken download: go on there. Granted if that round is still open and a chunk of this download starts there."""
+        """After a broken download: go on there. Granted if that round is still open and a chunk of this download starts
+        there.
+        """
 
     def __init__(
         self,
@@ -313,8 +315,8 @@ Global___RoundFrame: _TypeAlias = RoundFrame  # noqa: Y015
 
 @_typing.final
 class Resend(_message.Message):
-    """The server was restarted and the open round is one that this client is already done with: it is to push its update again
-    or, if it no longer has it, to train the round again (and to ask with `after_round` 0 for it).
+    """The server was restarted and the open round is one that this client is already done with: it is to push its update
+    again or, if it no longer has it, to train the round again (and to ask with `after_round` 0 for it).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -349,17 +351,17 @@ class RoundHeader(_message.Message):
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     ALGORITHM_FIELD_NUMBER: _builtins.int
-    VALIDATION_FIELD_NUMBER: _builtins.int
     PROX_WEIGHT_FIELD_NUMBER: _builtins.int
+    VALIDATION_FIELD_NUMBER: _builtins.int
     UPDATE_CODEC_FIELD_NUMBER: _builtins.int
     CONTROL_CODEC_FIELD_NUMBER: _builtins.int
     DERIVED_FIELD_NUMBER: _builtins.int
     NUM_CLIENTS_FIELD_NUMBER: _builtins.int
     ETA_G_FIELD_NUMBER: _builtins.int
     WEIGHTING_FIELD_NUMBER: _builtins.int
+    RESUMED_AT_FIELD_NUMBER: _builtins.int
     AGGREGATION_FIELD_NUMBER: _builtins.int
     NORM_BOUND_FIELD_NUMBER: _builtins.int
-    RESUMED_AT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -380,13 +382,13 @@ class RoundHeader(_message.Message):
     """
     algorithm: _builtins.str
     """By name; a client that does not know it leaves."""
-    validation: _builtins.float
-    """Share of its shard that a client keeps for validation."""
     prox_weight: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
+    validation: _builtins.float
+    """Share of its shard that a client keeps for validation."""
     update_codec: _builtins.str
-    """Codecs of the update: of y_i, sent as its difference to x unless raw, and of c_i. Names as in fedserver run --codec;
-    empty is raw. From these and `tensors` follows the manifest that an update must have.
+    """Codecs of the update: of y_i, sent as its difference to x unless raw, and of c_i. Names as in fedserver run
+    --codec; empty is raw. From these and `tensors` follows the manifest that an update must have.
     """
     control_codec: _builtins.str
     derived: _builtins.bool
@@ -429,17 +431,17 @@ class RoundHeader(_message.Message):
         counted_round: _builtins.int = ...,
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         algorithm: _builtins.str = ...,
-        validation: _builtins.float = ...,
         prox_weight: _builtins.float = ...,
+        validation: _builtins.float = ...,
         update_codec: _builtins.str = ...,
         control_codec: _builtins.str = ...,
         derived: _builtins.bool = ...,
         num_clients: _builtins.int = ...,
         eta_g: _builtins.float = ...,
         weighting: _builtins.str = ...,
+        resumed_at: _tensor_pb2.Position | None = ...,
         aggregation: _builtins.str = ...,
         norm_bound: _builtins.float = ...,
-        resumed_at: _tensor_pb2.Position | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -514,11 +516,11 @@ class UpdateHeader(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     EXAMPLES_FIELD_NUMBER: _builtins.int
     LOSS_FIELD_NUMBER: _builtins.int
-    VALIDATION_ACCURACY_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     DECLINED_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    VALIDATION_ACCURACY_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
@@ -532,17 +534,18 @@ class UpdateHeader(_message.Message):
     """In the client's shard."""
     loss: _builtins.float
     """Mean training loss of the round."""
-    validation_accuracy: _builtins.float
-    """Of x, on what the client keeps for validation."""
     fingerprint: _builtins.str
+    """That of JoinReply.model."""
     declined: _builtins.str
     """Not empty: there will be no update from this client in this round, for this reason (for example a loss that is
     not finite). No tensors and no chunks follow, and the round goes on without the client.
     """
     leaving: _builtins.bool
-    """With `declined`: the client cannot take part any more. This and later rounds go on without it until it joins again;
-    `round` is not looked at.
+    """With `declined`: the client cannot take part any more. This and later rounds go on without it until it joins
+    again; `round` is not looked at.
     """
+    validation_accuracy: _builtins.float
+    """Of x, on what the client keeps for validation."""
     train_seconds: _builtins.float
     """How long the client trained, for the run's record."""
     @_builtins.property
@@ -563,11 +566,11 @@ class UpdateHeader(_message.Message):
         steps: _builtins.int = ...,
         examples: _builtins.int = ...,
         loss: _builtins.float = ...,
-        validation_accuracy: _builtins.float | None = ...,
         fingerprint: _builtins.str = ...,
         tensors: _abc.Iterable[_tensor_pb2.TensorSpec] | None = ...,
         declined: _builtins.str = ...,
         leaving: _builtins.bool = ...,
+        validation_accuracy: _builtins.float | None = ...,
         resume_from: _tensor_pb2.Position | None = ...,
         train_seconds: _builtins.float = ...,
     ) -> None: ...
@@ -716,6 +719,9 @@ class PushUpdateReply(_message.Message):
         WRONG_ROUND: PushUpdateReply._Fault.ValueType  # 10
         WRONG_MODEL: PushUpdateReply._Fault.ValueType  # 11
         MALFORMED: PushUpdateReply._Fault.ValueType  # 12
+        """Bytes that are no frame of an update: a bad link may have damaged them."""
+        BROKEN_CONTRACT: PushUpdateReply._Fault.ValueType  # 13
+        """What came as it was sent, but must not be: K_i, examples, order of tensors, codecs."""
 
     class Fault(_Fault, metaclass=_FaultEnumTypeWrapper): ...
     FAULT_UNSPECIFIED: PushUpdateReply.Fault.ValueType  # 0
@@ -731,6 +737,9 @@ class PushUpdateReply(_message.Message):
     WRONG_ROUND: PushUpdateReply.Fault.ValueType  # 10
     WRONG_MODEL: PushUpdateReply.Fault.ValueType  # 11
     MALFORMED: PushUpdateReply.Fault.ValueType  # 12
+    """Bytes that are no frame of an update: a bad link may have damaged them."""
+    BROKEN_CONTRACT: PushUpdateReply.Fault.ValueType  # 13
+    """What came as it was sent, but must not be: K_i, examples, order of tensors, codecs."""
 
     OUTCOME_FIELD_NUMBER: _builtins.int
     FAULT_FIELD_NUMBER: _builtins.int

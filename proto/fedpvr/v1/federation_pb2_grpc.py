@@ -26,15 +26,17 @@ if _version_not_supported:
 
 
 class FederationStub:
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     def __init__(self, channel):
@@ -76,32 +78,34 @@ class FederationStub:
 
 
 class FederationServicer:
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     def Join(self, request, context):
         """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
         follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
-        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
-        if none is, RESOURCE_EXHAUSTED. Of two clients
-        waiting under one name the later stays and the earlier gets ABORTED.
+        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left
+        or, if none is, RESOURCE_EXHAUSTED. Of two clients waiting under one name the later stays and the earlier gets
+        ABORTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PullRound(self, request, context):
-        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
-        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
-        update that was lost with the server's process: one `resend` frame.
+        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of
+        c, and, for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing
+        else; for an update that was lost with the server's process: one `resend` frame.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -109,8 +113,8 @@ class FederationServicer:
 
     def PushUpdate(self, request_iterator, context):
         """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
-        until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is
+        kept until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,15 +184,17 @@ def add_FederationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Federation:
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     @staticmethod

@@ -27,15 +27,17 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FederationStub:
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     @_typing.overload
@@ -45,19 +47,19 @@ class FederationStub:
     Join: _grpc.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]
     """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
     follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
-    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
-    if none is, RESOURCE_EXHAUSTED. Of two clients
-    waiting under one name the later stays and the earlier gets ABORTED.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left
+    or, if none is, RESOURCE_EXHAUSTED. Of two clients waiting under one name the later stays and the earlier gets
+    ABORTED.
     """
     PullRound: _grpc.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]
-    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
-    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
-    update that was lost with the server's process: one `resend` frame.
+    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of
+    c, and, for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing
+    else; for an update that was lost with the server's process: one `resend` frame.
     """
     PushUpdate: _grpc.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
-    until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is
+    kept until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
     """
     UpdateProgress: _grpc.UnaryUnaryMultiCallable[_federation_pb2.UpdateProgressRequest, _federation_pb2.UpdateProgressReply]
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
@@ -70,34 +72,36 @@ class FederationStub:
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Join: _aio.UnaryUnaryMultiCallable[_federation_pb2.JoinRequest, _federation_pb2.JoinReply]  # type: ignore[assignment]
     """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
     follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
-    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
-    if none is, RESOURCE_EXHAUSTED. Of two clients
-    waiting under one name the later stays and the earlier gets ABORTED.
+    Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left
+    or, if none is, RESOURCE_EXHAUSTED. Of two clients waiting under one name the later stays and the earlier gets
+    ABORTED.
     """
     PullRound: _aio.UnaryStreamMultiCallable[_federation_pb2.PullRoundRequest, _federation_pb2.RoundFrame]  # type: ignore[assignment]
-    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
-    for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
-    update that was lost with the server's process: one `resend` frame.
+    """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of
+    c, and, for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing
+    else; for an update that was lost with the server's process: one `resend` frame.
     """
     PushUpdate: _aio.StreamUnaryMultiCallable[_federation_pb2.UpdateFrame, _federation_pb2.PushUpdateReply]  # type: ignore[assignment]
     """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
-    until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+    ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is
+    kept until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
     """
     UpdateProgress: _aio.UnaryUnaryMultiCallable[_federation_pb2.UpdateProgressRequest, _federation_pb2.UpdateProgressReply]  # type: ignore[assignment]
     """How much of an update the server already has. For a client whose PushUpdate broke off; an earlier stream of the
@@ -109,15 +113,17 @@ class FederationAsyncStub(FederationStub):
     """What the run is doing now."""
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
-    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the
-    run is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client
-    needs only an address, a name and data.
+    """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
+    is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
+    an address, a name and data.
 
-    Status codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that has not joined this run, FAILED_PRECONDITION for another protocol version,
-    RESOURCE_EXHAUSTED for a client that gets no seat, ABORTED for one that another of its name has replaced, UNAVAILABLE
-    while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The message is one
-    line that says what was expected, what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
+    text is one line that says what was expected, what came and what to do.
     """
 
     @_abc_1.abstractmethod
@@ -128,9 +134,9 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_federation_pb2.JoinReply, _abc.Awaitable[_federation_pb2.JoinReply]]:
         """Takes a seat in the run. Waits until as many clients as the run starts with are here, so that the index of a client
         follows from the names alone and not from who came first; a caller that hangs up before then gives its seat back.
-        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left or,
-        if none is, RESOURCE_EXHAUSTED. Of two clients
-        waiting under one name the later stays and the earlier gets ABORTED.
+        Afterwards a known name gets the same answer again at once (a restarted client), an unknown one a seat that is left
+        or, if none is, RESOURCE_EXHAUSTED. Of two clients waiting under one name the later stays and the earlier gets
+        ABORTED.
         """
 
     @_abc_1.abstractmethod
@@ -139,9 +145,9 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.PullRoundRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_pb2.RoundFrame], _abc.AsyncIterator[_federation_pb2.RoundFrame]]:
-        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of c, and,
-        for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing else; for an
-        update that was lost with the server's process: one `resend` frame.
+        """Waits for a round that this client has not answered and streams it: one header, then the chunks of x, then those of
+        c, and, for a client that lost it, those of its own c_i. After the last round: one `finished` frame and nothing
+        else; for an update that was lost with the server's process: one `resend` frame.
         """
 
     @_abc_1.abstractmethod
@@ -151,8 +157,8 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.PushUpdateReply, _abc.Awaitable[_federation_pb2.PushUpdateReply]]:
         """Hands in one update: a header, then the chunks of y_i, then those of c_i. It counts from the moment the reply says
-        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is kept
-        until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
+        ACCEPTED. Nothing of a rejected stream is used. May be repeated safely. What came of a stream that broke off is
+        kept until its round closes: UpdateProgress says how much that is, and the next PushUpdate goes on there.
         """
 
     @_abc_1.abstractmethod

@@ -117,11 +117,11 @@ class _CodecEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Codec.ValueType
     CODEC_TOP_K: _Codec.ValueType  # 5
     """`kept` uint32 indices in rising order, then as many float32 elements; all others are zero."""
     CODEC_DERIVED: _Codec.ValueType  # 6
-    """No bytes at all: the receiver computes the tensor from what it has; only for c (see RoundHeader)."""
+    """No bytes at all: the receiver computes the tensor from what it has; only c (see RoundHeader)."""
 
 class Codec(_Codec, metaclass=_CodecEnumTypeWrapper):
-    """How the bytes of a tensor encode its elements. All numbers are little-endian, elements in row-major order. Only float32
-    and float64 tensors have another codec than RAW and DERIVED. n is the number of elements.
+    """How the bytes of a tensor encode its elements. All numbers are little-endian, elements in row-major order. Only
+    float32 and float64 tensors have another codec than RAW and DERIVED. n is the number of elements.
     """
 
 CODEC_UNSPECIFIED: Codec.ValueType  # 0
@@ -138,7 +138,7 @@ an element is its byte times the scale of its block.
 CODEC_TOP_K: Codec.ValueType  # 5
 """`kept` uint32 indices in rising order, then as many float32 elements; all others are zero."""
 CODEC_DERIVED: Codec.ValueType  # 6
-"""No bytes at all: the receiver computes the tensor from what it has; only for c (see RoundHeader)."""
+"""No bytes at all: the receiver computes the tensor from what it has; only c (see RoundHeader)."""
 Global___Codec: _TypeAlias = Codec  # noqa: Y015
 
 @_typing.final
@@ -170,7 +170,9 @@ class TensorSpec(_message.Message):
     kept: _builtins.int
     """TOP_K: elements that are sent."""
     difference: _builtins.bool
-    """The elements are differences: to be added to those of the tensor of the same name in the x that the round broadcast."""
+    """The elements are differences: to be added to those of the tensor of the same name in the x that the round
+    broadcast.
+    """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Empty for a scalar; a 0 makes the tensor empty, and no chunk is sent for it."""
