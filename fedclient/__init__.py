@@ -1,1 +1,25 @@
-"""The client daemon: owns a shard, trains locally, pushes updates."""
+"""The client daemon of one training run: owns a shard, trains locally, pushes updates.
+
+Rooms
+    run/       a client's life: daemon (connect, retry), prepare (data, model), turn (pull, train, push)
+    rpc/       calls: what a turn wants to say and hear, as gRPC messages
+    transport/ how messages reach the server: gRPC, paced, captured
+    training/  K local steps                              store/     the state directory, or memory
+
+A round, in order; x, c, y_i and c_i are named where they are
+    run.daemon         joins, and lets run.turn take turns until the run ends; a lost connection ends a turn
+    run.phases         says what a client does next: Waiting -> Training -> Handing -> Waiting ... Ended
+    run.turn           pulls: rpc.connection asks for a round, and names the rounds whose c_i is on disk
+    rpc.download       chunks of x and c, and of a c_i that was lost, into one flat buffer in memory, which
+                       outlives a connection that breaks; decoded it is `Task.broadcast`
+    run.turn           c, where it did not come, from x and the x before (`LastBroadcast`, in memory);
+                       c_i from variate-R.safetensors, R the round that the server counts; others are deleted
+    training.train     copies x into a buffer that the model's parameters are views of, and trains it to y_i;
+                       encodes y_i, and c_i+ follows from what is encoded: `Update.payload`, `Update.state`
+    run.turn           c_i+ to variate-R.safetensors beside c_i, the payload to update.parcel
+    rpc.connection     pushes y_i and c_i+ in chunks of the payload, from where an upload broke off
+    run.turn           drops update.parcel if the update was late or rejected; else file and payload in memory
+                       stay until the next round, because a restarted server may ask for the update
+Files are in --state-dir, in run-ID/. After a kill the next process hands update.parcel in, if it is there and
+whole, and pulls; the server then says whether c_i or c_i+ counts.
+"""

@@ -26,7 +26,7 @@ from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
 from fedclient.rpc.connection import Connection, PushReply, Seat
-from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost
+from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
 from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.run.turn import PUSH_TRIES, Participant
@@ -129,6 +129,13 @@ def test_what_arrived_damaged_is_sent_again_at_once(client: Client) -> None:
     client.turn(server)
     assert [what[0] for what in server.asked] == ["pull", "push", "push", "push"]
     assert client.kinds() == [events.RoundTrained, events.UploadDamaged, events.UploadDamaged]
+
+
+@pytest.mark.parametrize("fault", [fault for fault in Fault if fault not in ON_THE_WAY])
+def test_what_no_link_can_have_done_is_not_sent_again(client: Client, fault: Fault) -> None:
+    server = Server(client.round(1), PushReply("REJECTED", fault, "no"), ACCEPTED)
+    client.turn(server)
+    assert [what[0] for what in server.asked] == ["pull", "push", "decline"]
 
 
 def test_what_never_arrives_whole_is_a_lost_connection(client: Client) -> None:
