@@ -18,8 +18,8 @@ A round, in order; x, c, y_i and c_i are named where they are
                        encodes y_i, and c_i+ follows from what is encoded: `Update.payload`, `Update.state`
     run.turn           c_i+ to variate-R.safetensors beside c_i, the payload to update.parcel
     rpc.connection     pushes y_i and c_i+ in chunks of the payload, from where an upload broke off
-    run.turn           drops update.parcel if the update was late or rejected; else file and payload in
-                       memory stay until the next round, because a restarted server may ask for the update
+    run.turn           drops update.parcel if the update was late or rejected; else file and payload in memory
+                       stay until the next round, because a restarted server may ask for the update
 Files are in --state-dir, in run-ID/. After a kill the next process hands update.parcel in, if it is there and
 whole, and pulls; the server then says whether c_i or c_i+ counts.
 """

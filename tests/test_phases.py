@@ -12,7 +12,7 @@ from common.errors import StateError
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.chunks import START
 from common.wire.encoding import Encoding
-from fedclient.rpc.round_stream import RunEnded
+from fedclient.rpc.round_stream import ReceivedRound, RunEnded
 from fedclient.run import phases
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Memory, StateSource, Training, Waiting
 from fedclient.store.stored_update import StoredUpdate
@@ -22,10 +22,10 @@ LAYOUT = Layout([TensorSpec("w", "float32", (2,)), TensorSpec("w", "float32", (2
 ENCODING = Encoding(LAYOUT)
 
 
-def task(r: int, algorithm: str = "fedpvr") -> Task:
+def received(r: int, algorithm: str = "fedpvr") -> ReceivedRound:
     """A round; FedAvg's has nothing to remember."""
     layout = LAYOUT if algorithm == "fedpvr" else LAYOUT.part(Purpose.MODEL)
-    return Task(
+    task = Task(
         round=r,
         local_epochs=1,
         local_steps=None,
@@ -40,6 +40,7 @@ def task(r: int, algorithm: str = "fedpvr") -> Task:
         broadcast=layout.allocate(),
         encoding=Encoding(layout),
     )
+    return ReceivedRound(task, derives_c=False, counted_round=0, lost_variate=None)
 
 
 def update(r: int) -> StoredUpdate:
@@ -49,14 +50,14 @@ def update(r: int) -> StoredUpdate:
 
 def handing(r: int, phase: Waiting | None = None) -> Handing:
     """A client that has trained a round."""
-    training = phases.round_came(phase or Waiting(), task(r))
+    training = phases.round_came(phase or Waiting(), received(r))
     return phases.trained(training, update(r), LastBroadcast(r, [], 0.1))
 
 
 def test_a_round_goes_from_waiting_to_waiting() -> None:
     waiting = Waiting()
     for r in (1, 2, 3):
-        training = phases.round_came(waiting, task(r))
+        training = phases.round_came(waiting, received(r))
         assert training.memory.last_round == r - 1
         assert training.memory.keeps_state
         broadcast, trained = LastBroadcast(r, [], 0.1), update(r)
@@ -86,7 +87,7 @@ def test_a_round_whose_update_is_gone_too_is_trained_again() -> None:
 
 
 def test_the_next_round_shows_that_the_update_before_is_not_asked_for_any_more() -> None:
-    training = phases.round_came(phases.answered(handing(4), taken=True), task(5))
+    training = phases.round_came(phases.answered(handing(4), taken=True), received(5))
     lost = phases.connection_lost(training)
     assert isinstance(lost, Waiting)
     assert lost.handed_in is None
@@ -104,7 +105,7 @@ def test_an_update_that_does_not_count_leaves_the_earlier_c_i_valid(why: str) ->
 
 def test_a_round_that_diverged_leaves_the_earlier_c_i_valid() -> None:
     before = phases.answered(handing(3), taken=True)
-    waiting = phases.diverged(phases.round_came(before, task(4)))
+    waiting = phases.diverged(phases.round_came(before, received(4)))
     assert waiting.memory.last_round == 4
     assert waiting.memory.broadcast is before.memory.broadcast
     assert waiting.handed_in is None
@@ -192,5 +193,5 @@ def test_a_variate_that_is_nowhere_ends_the_client_and_lost_residuals_do_not() -
 
 def test_a_round_without_state_is_remembered_as_such() -> None:
     waiting = Waiting(replace(Memory(), keeps_state=True))
-    assert not phases.round_came(waiting, task(1, "fedavg")).memory.keeps_state
-    assert isinstance(phases.round_came(waiting, task(1)), Training)
+    assert not phases.round_came(waiting, received(1, "fedavg")).memory.keeps_state
+    assert isinstance(phases.round_came(waiting, received(1)), Training)

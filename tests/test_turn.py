@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,7 @@ from common.errors import (
 )
 from common.events import Event
 from common.models.build import ModelSpec, build_model, tensor_specs
-from common.tensors.layout import Layout, fingerprint
+from common.tensors.layout import Flat, Layout, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
@@ -32,6 +33,7 @@ from fedclient.run.prepare import Equipment
 from fedclient.run.turn import PUSH_TRIES, Participant
 from fedclient.store.memory_state import MemoryRunState
 from fedclient.store.stored_update import Sender
+from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
 from tests.test_train import task
 
@@ -231,6 +233,23 @@ def _raising(error: Exception) -> Callable[..., Any]:
         raise error
 
     return train
+
+
+def test_the_update_before_is_forgotten_before_the_next_one_is_trained(client: Client) -> None:
+    """An update may be as large as the model, and training needs the memory."""
+    client.turn(Server(client.round(1), ACCEPTED))
+    assert isinstance(client.participant.phase, Waiting)
+    assert client.participant.phase.handed_in is not None
+    before = weakref.ref(client.participant.phase.handed_in)
+    train = client.participant._trainer.train
+
+    def watched(task: Task, state: Flat) -> Update:
+        assert before() is None
+        return train(task, state)
+
+    client.participant._trainer.train = watched  # type: ignore[method-assign]
+    client.turn(Server(client.round(2), ACCEPTED))
+    assert client.kinds() == [events.RoundTrained, events.RoundTrained]
 
 
 def test_progress_shows_in_how_far_a_client_has_come(client: Client) -> None:

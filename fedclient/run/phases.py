@@ -29,7 +29,7 @@ from enum import Enum, auto
 from common.errors import StateError
 from common.tensors.layout import Array
 from common.wire.chunks import START, Position
-from fedclient.rpc.round_stream import RunEnded
+from fedclient.rpc.round_stream import ReceivedRound, RunEnded
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task
 
@@ -73,7 +73,12 @@ class Training:
     """A round has come, and there is no update for it yet."""
 
     memory: Memory
-    task: Task
+    received: ReceivedRound
+
+    @property
+    def task(self) -> Task:
+        """What the round asks for."""
+        return self.received.task
 
 
 @dataclass(frozen=True)
@@ -103,9 +108,10 @@ def begin(left_over: StoredUpdate | None) -> Waiting | Handing:
     return Waiting() if left_over is None else Handing(Memory(), left_over, interrupted=True)
 
 
-def round_came(waiting: Waiting, task: Task) -> Training:
-    """Nobody will ask for the last update again: the server has closed its round."""
-    return Training(replace(waiting.memory, keeps_state=bool(task.state_layout.specs)), task)
+def round_came(waiting: Waiting, received: ReceivedRound) -> Training:
+    """Forgets the last update: the server has closed its round, and will not ask for it again."""
+    state = received.task.state_layout
+    return Training(replace(waiting.memory, keeps_state=bool(state.specs)), received)
 
 
 def update_lost(waiting: Waiting, r: int) -> Waiting | Handing:

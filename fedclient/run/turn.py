@@ -71,9 +71,11 @@ class Participant:
     def take_turn(self, connection: Connection) -> RunEnded | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
         try:
-            if isinstance(self.phase, Waiting):
-                with leaving_on_failure(connection, self._seat, self._emit):
+            with leaving_on_failure(connection, self._seat, self._emit):
+                if isinstance(self.phase, Waiting):
                     self._pull(connection, self.phase)
+                if isinstance(self.phase, Training):
+                    self._train(connection, self.phase)
             if isinstance(self.phase, Handing):
                 self._push(connection, self.phase)
         except FedError:
@@ -92,14 +94,13 @@ class Participant:
             in_hand = isinstance(self.phase, Handing)
             self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
         else:
-            self.phase = phases.round_came(waiting, answer.task)
-            self._train(connection, self.phase, answer)
+            self.phase = phases.round_came(waiting, answer)
 
-    def _train(self, connection: Connection, training: Training, received: ReceivedRound) -> None:
+    def _train(self, connection: Connection, training: Training) -> None:
         task = training.task
-        if received.derives_c:
+        if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
-        state = self._settled_state(received)
+        state = self._settled_state(training.received)
         started = time.monotonic()
         try:
             with free_core(self._seat.index, self._threads):
