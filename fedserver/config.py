@@ -11,7 +11,7 @@ from common.algorithms.base import Algorithm
 from common.algorithms.schedule import SCHEDULES
 from common.errors import ConfigError
 from common.server_step.robust import Robustness
-from common.wire.codecs import Codecs
+from common.wire.codec_choice import Codecs
 from fedserver.settings import BELOW_1, COUNT, NOT_NEGATIVE, POSITIVE, Limit, Section, about, at_most, flag
 
 START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
@@ -233,7 +233,7 @@ class RunConfig:
     @cached_property
     def codecs(self) -> Codecs:
         """The codecs by what they are for."""
-        return Codecs.parsed(self.codec)
+        return Codecs.parse(self.codec)
 
     def as_dict(self) -> dict[str, object]:
         """Plain values for config.json."""

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from common.errors import ConfigError, Fault, WireError
 from common.tensors.layout import Array, Flat, Layout, Purpose, TensorSpec
 from common.wire import codecs
-from common.wire.codecs import Codec, Codecs, Int8, TopK, chosen
+from common.wire.codec_choice import Codecs, codec_for
+from common.wire.codecs import Codec, Int8, TopK
 from common.wire.encoding import Encoding, TensorEncoding, downward, upward, without_control
 from common.wire.manifest import manifest, read_manifest, require_same
 from fedpvr.v1 import tensor_pb2 as pb
@@ -83,7 +84,7 @@ def test_int8_is_right_on_average() -> None:
 def test_an_outlier_spoils_its_own_block_only() -> None:
     values = np.full(3 * codecs.SCALED, 0.01, np.float32)
     values[5] = 1000.0
-    _, found = coded(chosen("int8", "float32", len(values)), values)
+    _, found = coded(codec_for("int8", "float32", len(values)), values)
     np.testing.assert_allclose(found[codecs.SCALED :], 0.01, rtol=1e-2)
     assert not np.allclose(found[: codecs.SCALED][6:], 0.01, rtol=1e-2)
 
@@ -227,7 +228,7 @@ def test_an_update_that_decodes_to_infinity_is_refused() -> None:
     ],
 )
 def test_settings_name_codecs(given_settings: tuple[str, ...], expected: Codecs) -> None:
-    assert Codecs.parsed(given_settings) == expected
+    assert Codecs.parse(given_settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,6 @@ def test_settings_name_codecs(given_settings: tuple[str, ...], expected: Codecs)
 )
 def test_settings_that_name_none_say_what_there_is(bad: str) -> None:
     with pytest.raises(ConfigError, match=r"--codec .*(can be fp32, fp16|for down, up or control)"):
-        Codecs.parsed((bad,))
+        Codecs.parse((bad,))
     with pytest.raises(ConfigError, match="gives up twice"):
-        Codecs.parsed(("int8", "up=fp16"))
+        Codecs.parse(("int8", "up=fp16"))

@@ -15,7 +15,7 @@ from common.algorithms import ALGORITHMS
 from common.commandline import Option
 from common.errors import ConfigError
 from common.server_step.robust import Robustness
-from common.wire.codecs import Codecs
+from common.wire.codec_choice import Codecs
 from fedserver.config import RunConfig
 from fedserver.settings import Section, about
 from fedserver.settings_table import table
@@ -74,8 +74,8 @@ def test_the_document_of_the_settings_is_that_of_the_code() -> None:
 
 def test_strings_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
-    parse, check = Codecs.parsed, Robustness.__post_init__
-    monkeypatch.setattr(Codecs, "parsed", lambda settings: (calls.update(["codecs"]), parse(settings))[1])
+    parse, check = Codecs.parse, Robustness.__post_init__
+    monkeypatch.setattr(Codecs, "parse", lambda settings: (calls.update(["codecs"]), parse(settings))[1])
     monkeypatch.setattr(
         Robustness, "__post_init__", lambda self: (calls.update(["robustness"]), check(self))[1]
     )

@@ -13,27 +13,41 @@ from typing import ClassVar
 
 import numpy as np
 
-from common.errors import ConfigError, Fault, WireError
+from common.errors import WireError
 from common.tensors.layout import BLOCK, Array, Flat, from_float64, to_float64
 
 SCALED = 2048
 """Elements that share a scale in int8: small enough that an outlier spoils few of its neighbours."""
-_CODED = ("float32", "float64")
+MAX_INDEXED = (1 << 32) - 1
+"""Elements that the four bytes of an index in top-k can tell apart."""
 _MAX_HALF = 65504.0
 _MAX_BRAIN = 3.3895313892515355e38
 
 
 @dataclass(frozen=True)
 class Codec:
-    """The elements as they are. Other codecs override what they do otherwise."""
+    """The elements as they are. Other codecs override what they do otherwise.
+
+    The fields of a codec are its parameters, by the names that they have in a manifest.
+    """
 
     number: ClassVar[int] = 1
+    """What manifests call it."""
+    name: ClassVar[str] = "fp32"
+    """What messages and views call it."""
+    setting_names: ClassVar[tuple[str, ...]] = ("fp32",)
+    """What settings call it, for tensors of any purpose."""
     lossy: ClassVar[bool] = False
 
-    @property
-    def name(self) -> str:
-        """For people and settings."""
-        return "fp32"
+    @classmethod
+    def named(cls, setting: str, num_elements: int) -> Codec | None:
+        """The codec that a setting names, for a tensor of this size; None if that is another one."""
+        return cls() if setting in cls.setting_names else None
+
+    @classmethod
+    def announced(cls, num_elements: int, block: int, kept: int) -> Codec | None:
+        """The codec with the parameters that a peer announces; None if they make no sense."""
+        return cls()
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """Bytes that this many elements take."""
@@ -48,17 +62,13 @@ class Codec:
         out.view(np.uint8)[:] = raw
 
 
-@dataclass(frozen=True)
 class Half(Codec):
     """IEEE half precision."""
 
-    number: ClassVar[int] = 2
-    lossy: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """For people and settings."""
-        return "fp16"
+    number = 2
+    name = "fp16"
+    setting_names = ("fp16",)
+    lossy = True
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """Two bytes each."""
@@ -73,17 +83,13 @@ class Half(Codec):
         out[:] = raw.view("<f2")
 
 
-@dataclass(frozen=True)
 class Brain(Codec):
     """bfloat16: float32's range with eight bits of precision."""
 
-    number: ClassVar[int] = 3
-    lossy: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """For people and settings."""
-        return "bf16"
+    number = 3
+    name = "bf16"
+    setting_names = ("bf16",)
+    lossy = True
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """Two bytes each."""
@@ -110,13 +116,22 @@ class Int8(Codec):
 
     block: int
     """Elements per scale; the number of elements for one scale per tensor."""
-    number: ClassVar[int] = 4
-    lossy: ClassVar[bool] = True
+    number = 4
+    name = "int8"
+    setting_names = ("int8", "int8-tensor")
+    lossy = True
 
-    @property
-    def name(self) -> str:
-        """For people and settings."""
-        return "int8"
+    @classmethod
+    def named(cls, setting: str, num_elements: int) -> Codec | None:
+        """A scale per block for int8, one for the whole tensor for int8-tensor."""
+        if setting not in cls.setting_names:
+            return None
+        return cls(min(SCALED, num_elements) if setting == "int8" else num_elements)
+
+    @classmethod
+    def announced(cls, num_elements: int, block: int, kept: int) -> Codec | None:
+        """A block is not longer than the tensor."""
+        return cls(block) if 1 <= block <= num_elements else None
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """A byte each, and the scales."""
@@ -136,12 +151,13 @@ class Int8(Codec):
     def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
         """Rounds up or down at random, such that the mean is right."""
         split = 4 * self._num_scales(len(values))
-        scales, bytes_ = out[:split].view("<f4"), out[split:].view(np.int8)
+        scales, bytes_ = out[:split].view("<f4"), out[split:].view(np.int8)  # (blocks,), (elements,)
         for elements, blocks in self._slabs(len(values)):
             part = values[elements]
             starts = np.arange(0, len(part), self.block)
             with np.errstate(over="ignore"):
                 scales[blocks] = np.maximum.reduceat(np.abs(part), starts) / 127
+            # The last block may be shorter; each element gets the scale of its block.
             step = np.repeat(scales[blocks], self.block)[: len(part)].astype(part.dtype)
             ratio = np.divide(part, step, out=np.zeros_like(part), where=step > 0)
             ratio += random.random(len(part), part.dtype.type)
@@ -157,18 +173,38 @@ class Int8(Codec):
             out[elements] = part
 
 
+def top_share(setting: str) -> float | None:
+    """F of topk:F, None for any other setting."""
+    kind, _, text = setting.partition(":")
+    try:
+        share = float(text)
+    except ValueError:
+        return None
+    return share if kind == "topk" and 0 < share < 1 else None
+
+
 @dataclass(frozen=True)
 class TopK(Codec):
     """Only the elements that are largest in magnitude, with their indices."""
 
     kept: int
-    number: ClassVar[int] = 5
-    lossy: ClassVar[bool] = True
+    number = 5
+    name = "topk"
+    setting_names = ()
+    lossy = True
 
-    @property
-    def name(self) -> str:
-        """For people and settings."""
-        return "topk"
+    @classmethod
+    def named(cls, setting: str, num_elements: int) -> Codec | None:
+        """topk:F takes the share F, rounded up."""
+        share = top_share(setting)
+        if share is None or num_elements > MAX_INDEXED:
+            return None
+        return cls(max(1, math.ceil(share * num_elements)))
+
+    @classmethod
+    def announced(cls, num_elements: int, block: int, kept: int) -> Codec | None:
+        """Not more are kept than there are."""
+        return cls(kept) if 1 <= kept <= num_elements <= MAX_INDEXED else None
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """An index and a float32 each."""
@@ -191,16 +227,12 @@ class TopK(Codec):
         out[indices] = raw[4 * self.kept :].view("<f4")
 
 
-@dataclass(frozen=True)
 class Derived(Codec):
     """Nothing is sent; the receiver computes the tensor."""
 
-    number: ClassVar[int] = 6
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return "derived"
+    number = 6
+    name = "derived"
+    setting_names = ()
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """None."""
@@ -214,81 +246,5 @@ class Derived(Codec):
 
 
 RAW, DERIVED = Codec(), Derived()
-FOR_ALL = ("fp32", "fp16", "bf16", "int8", "int8-tensor")
-"""Names a setting may have; updates also have topk:FRACTION."""
-
-
-@dataclass(frozen=True)
-class Codecs:
-    """Which codec x, the updates and the control variates of a run have, by name."""
-
-    down: str = "fp32"
-    up: str = "fp32"
-    control: str = "fp32"
-
-    @classmethod
-    def parsed(cls, settings: tuple[str, ...]) -> Codecs:
-        """From settings such as int8 (of updates), down=fp16 or control=int8."""
-        chosen: dict[str, str] = {}
-        for setting in (part for text in settings for part in text.split(",")):
-            key, _, name = setting.strip().rpartition("=")
-            key = key or "up"
-            if key not in ("down", "up", "control"):
-                raise ConfigError(f"--codec {setting}: codecs are for down, up or control, got {key!r}")
-            if key in chosen:
-                raise ConfigError(f"--codec gives {key} twice: {chosen[key]} and {name}; give it once")
-            if name not in FOR_ALL and not (key == "up" and _fraction(name) is not None):
-                choices = ", ".join(FOR_ALL) + (" or topk:F with F from 0 to 1" if key == "up" else "")
-                raise ConfigError(f"--codec {setting}: {key} can be {choices}, got {name!r}")
-            chosen[key] = name
-        return cls(**chosen)
-
-
-def _fraction(name: str) -> float | None:
-    """F of topk:F."""
-    kind, _, text = name.partition(":")
-    try:
-        fraction = float(text)
-    except ValueError:
-        return None
-    return fraction if kind == "topk" and 0 < fraction < 1 else None
-
-
-def chosen(name: str, dtype: str, num_elements: int) -> Codec:
-    """The codec of this name for a tensor; raw where it does not apply or would save nothing."""
-    codec = RAW
-    if dtype in _CODED and num_elements:
-        fraction = _fraction(name)
-        match name:
-            case "fp16":
-                codec = Half()
-            case "bf16":
-                codec = Brain()
-            case "int8":
-                codec = Int8(min(SCALED, num_elements))
-            case "int8-tensor":
-                codec = Int8(num_elements)
-            case _ if fraction is not None and num_elements < 1 << 32:
-                codec = TopK(max(1, math.ceil(fraction * num_elements)))
-    itemsize = 8 if dtype == "float64" else 4
-    saves = codec.num_bytes(num_elements, itemsize) < num_elements * itemsize
-    return codec if saves else RAW
-
-
-def announced(number: int, dtype: str, num_elements: int, block: int, kept: int) -> Codec:
-    """The codec that a peer announces for a tensor, once its numbers are known to make sense."""
-    if number == RAW.number:
-        return RAW
-    if number == DERIVED.number:
-        return DERIVED
-    if dtype not in _CODED or not num_elements:
-        raise WireError(Fault.WRONG_DTYPE, f"{dtype} has no codec but RAW, got number {number}")
-    if number == Int8.number and 1 <= block <= num_elements:
-        return Int8(block)
-    if number == TopK.number and 1 <= kept <= num_elements < 1 << 32:
-        return TopK(kept)
-    if number in (Half.number, Brain.number):
-        return Half() if number == Half.number else Brain()
-    raise WireError.broken_contract(
-        f"codec number {number} with block {block} and {kept} kept makes no sense"
-    )
+CODECS: tuple[type[Codec], ...] = (Codec, Half, Brain, Int8, TopK, Derived)
+"""All there are; a new one is a class and an entry here."""

@@ -9,7 +9,8 @@ import numpy as np
 
 from common.errors import Fault, WireError
 from common.tensors.layout import BLOCK, DTYPES, Array, Flat, Layout, Purpose, TensorSpec, all_finite
-from common.wire.codecs import DERIVED, RAW, Codec, Codecs, chosen
+from common.wire.codec_choice import Codecs, codec_for
+from common.wire.codecs import DERIVED, RAW, Codec
 
 RESIDUAL = "residual."
 """Stands before the name of a tensor for what its coding has left out so far."""
@@ -56,8 +57,8 @@ class Encoding:
 
     def part(self, *purposes: Purpose) -> Encoding:
         """The coding of only the tensors with one of these purposes."""
-        chosen = self.layout.indices(*purposes)
-        return Encoding(self.layout.part(*purposes), [self.tensor_encodings[k] for k in chosen])
+        indices = self.layout.indices(*purposes)
+        return Encoding(self.layout.part(*purposes), [self.tensor_encodings[k] for k in indices])
 
     def matches(self, other: Encoding) -> bool:
         """Whether two sides mean the same bytes."""
@@ -141,21 +142,21 @@ def _sent(spec: TensorSpec, tensor_encoding: TensorEncoding) -> TensorSpec:
 def downward(layout: Layout, codecs: Codecs) -> Encoding:
     """How x and c travel."""
     names = {Purpose.MODEL: codecs.down, Purpose.CONTROL: codecs.control}
-    return Encoding(layout, [TensorEncoding(_chosen(names, spec)) for spec in layout.specs])
+    return Encoding(layout, [TensorEncoding(_codec(names, spec)) for spec in layout.specs])
 
 
 def upward(layout: Layout, update_codec: str, control_codec: str) -> Encoding:
     """How an update travels: y_i as its difference to x unless it is raw, and c_i."""
     names = {Purpose.MODEL: update_codec, Purpose.CONTROL: control_codec}
-    codecs = ((spec, _chosen(names, spec)) for spec in layout.specs)
+    codecs = ((spec, _codec(names, spec)) for spec in layout.specs)
     return Encoding(
         layout, [TensorEncoding(c, difference=c.lossy and s.purpose is Purpose.MODEL) for s, c in codecs]
     )
 
 
-def _chosen(names: dict[Purpose, str], spec: TensorSpec) -> Codec:
+def _codec(names: dict[Purpose, str], spec: TensorSpec) -> Codec:
     """Buffers are never coded: they are few, and a running variance must not become negative."""
-    return chosen(names[spec.purpose], spec.dtype, spec.num_elements) if spec.purpose in names else RAW
+    return codec_for(names[spec.purpose], spec.dtype, spec.num_elements) if spec.purpose in names else RAW
 
 
 def without_control(encoding: Encoding) -> Encoding:

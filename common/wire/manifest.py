@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from common.errors import Fault, WireError
 from common.tensors.layout import DTYPES, Layout, Purpose, TensorSpec
-from common.wire import codecs
+from common.wire.codec_choice import announced_codec
 from common.wire.encoding import Encoding, TensorEncoding
 from fedpvr.v1 import tensor_pb2 as pb
 
@@ -16,7 +16,7 @@ MAX_NAME_BYTES = 512
 MAX_DIMS = 16
 MAX_TENSOR_BYTES = 1 << 40
 
-_NAME_OF_WIRE = {dtype.number: name for name, dtype in DTYPES.items()}
+_DTYPE_BY_NUMBER = {dtype.number: name for name, dtype in DTYPES.items()}
 
 
 def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
@@ -29,9 +29,8 @@ def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
             purpose=pb.Purpose.ValueType(spec.purpose),
             codec=pb.Codec.ValueType(tensor_encoding.codec.number),
             num_bytes=sent.num_bytes,
-            block=getattr(tensor_encoding.codec, "block", 0),
-            kept=getattr(tensor_encoding.codec, "kept", 0),
             difference=tensor_encoding.difference,
+            **vars(tensor_encoding.codec),
         )
         for spec, tensor_encoding, sent in zip(
             encoding.layout.specs, encoding.tensor_encodings, encoding.encoded.specs, strict=True
@@ -64,17 +63,17 @@ def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, TensorEncoding]:
         raise WireError.broken_contract(
             f"a tensor name has 1 to {MAX_NAME_BYTES} bytes, got {len(name.encode())}"
         )
-    if entry.dtype not in _NAME_OF_WIRE:
+    if entry.dtype not in _DTYPE_BY_NUMBER:
         raise WireError(Fault.WRONG_DTYPE, f"unknown dtype number {entry.dtype}", name)
     if int(entry.purpose) not in set(Purpose):
         raise WireError.broken_contract(f"unknown purpose number {entry.purpose}", name)
     if len(entry.shape) > MAX_DIMS:
         raise WireError(Fault.WRONG_SHAPE, f"at most {MAX_DIMS} dimensions, got {len(entry.shape)}", name)
-    dtype = _NAME_OF_WIRE[entry.dtype]
+    dtype = _DTYPE_BY_NUMBER[entry.dtype]
     elements, itemsize = math.prod(entry.shape), DTYPES[dtype].storage.itemsize
     span = math.prod(max(size, 1) for size in entry.shape)  # An empty tensor may have one huge dimension.
     try:
-        codec = codecs.announced(entry.codec, dtype, elements, entry.block, entry.kept)
+        codec = announced_codec(entry.codec, dtype, elements, entry.block, entry.kept)
     except WireError as error:
         raise WireError(error.fault, str(error), name) from error
     implied = codec.num_bytes(elements, itemsize)
@@ -116,11 +115,11 @@ def require_same(came: Encoding, expected: Encoding) -> None:
     ):
         if mine != due:
             raise WireError.broken_contract(
-                f"expected codec {_described(due)}, got {_described(mine)}", spec.name
+                f"expected codec {_in_words(due)}, got {_in_words(mine)}", spec.name
             )
 
 
-def _described(tensor_encoding: TensorEncoding) -> str:
+def _in_words(tensor_encoding: TensorEncoding) -> str:
     return (
         f"{tensor_encoding.codec.name} of the {'difference to x' if tensor_encoding.difference else 'value'}"
     )

@@ -13,7 +13,7 @@ import click
 from common import commandline
 from common.bit_rate import bits_per_second
 from common.events import Emit
-from common.wire.codecs import Codecs
+from common.wire.codec_choice import Codecs
 from fedserver.cli import checked_option
 
 EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
@@ -116,7 +116,7 @@ def compare(
     """
     speed = bits_per_second("--link", link)
     for codec in codecs.split(","):
-        Codecs.parsed(tuple(codec.split("+")))
+        Codecs.parse(tuple(codec.split("+")))
     from rich.console import Console
 
     from fedlab.console import show_comparison

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from common.errors import FedError, UnavailableError
 from common.wire.calls import Call
 from common.wire.chunks import chunk_frames, parsed
-from common.wire.codecs import Codecs
+from common.wire.codec_choice import Codecs
 from common.wire.encoding import downward
 from common.wire.manifest import manifest
 from fedclient.rpc.connection import Connection, Seat

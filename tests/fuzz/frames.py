@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError, Message
 from common.errors import FedError, WireError
 from common.names import class_number, natural, require_name
 from common.tensors.layout import DTYPES
-from common.wire import codecs
 from common.wire.byte_counts import ByteCounts
 from common.wire.calls import CALLS
 from common.wire.chunks import Receiver, chunk_frame, parsed, read_chunk, varint
+from common.wire.codec_choice import announced_codec
 from common.wire.manifest import manifest, read_manifest, require_same
 from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import capture_pb2, federation_pb2, tensor_pb2
@@ -130,7 +130,7 @@ def decoded(data: bytes) -> None:
     """One codec on its own: number, dtype, elements, block and kept, then the bytes."""
     wire, dtype, elements, block, kept = (*data[:5], 0, 0, 0, 0, 0)[:5]
     name = list(DTYPES)[dtype % len(DTYPES)]
-    codec = codecs.announced(wire, name, elements, block, kept)
+    codec = announced_codec(wire, name, elements, block, kept)
     storage = DTYPES[name].storage
     size = codec.num_bytes(elements, storage.itemsize)
     raw = np.frombuffer(data[5 : 5 + size].ljust(size, b"\xff"), np.uint8)

@@ -15,7 +15,7 @@ from common.algorithms import ALGORITHMS
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, fingerprint
 from common.wire.chunks import chunk_frames
-from common.wire.codecs import Codecs
+from common.wire.codec_choice import Codecs
 from common.wire.encoding import Encoding, downward
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
