@@ -43,7 +43,7 @@ class Command(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(parameter, click.Option):
                 heading = parameter.section if isinstance(parameter, Option) else OPTIONS
                 sections.setdefault(heading, []).append(record)
         longest = max(len(names) for records in sections.values() for names, _ in records)
@@ -70,6 +70,8 @@ class Group(click.Group):
         except FedError as error:
             click.echo(f"Error: {error}", err=True)
             raise SystemExit(error.exit_code) from error
+        except BrokenPipeError:
+            raise  # Whoever read the output has enough; click ends without a word.
         except OSError as error:
             click.echo(f"Error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
             raise SystemExit(1) from error

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common import commandline
+from common.errors import ConfigError
+from fedwire.problems import Problems
 
 if TYPE_CHECKING:
     from fedwire.source import Capture
@@ -18,12 +21,37 @@ if TYPE_CHECKING:
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _options(function: Any) -> Any:
-    """What every command takes."""
+@dataclass(frozen=True)
+class Source:
+    """The file that a command reads, and what was wrong with it."""
+
+    path: Path
+    port: int | None
+    """The server's, in a packet capture."""
+    run: str | None
+    """Id of the run, or its beginning."""
+    problems: Problems = field(default_factory=Problems)
+
+    def open(self) -> AbstractContextManager[Capture]:
+        """The messages of the run."""
+        from fedwire.source import open_capture
+
+        return open_capture(self.path, self.port, self.run, self.problems)
+
+
+def _reads_capture(function: Any) -> Any:
+    """What every command takes that reads one file; it gets a `Source`."""
+
+    @functools.wraps(function)
+    def command(capture: Path, port: int | None, run: str | None, **others: Any) -> Any:
+        return function(source=Source(capture, port, run), **others)
+
+    run_help = "Of a file with several runs, this one.  [default: the last]"
+    return click.argument("capture", type=FILE)(_port_and_json(click.option("--run", help=run_help)(command)))
+
+
+def _port_and_json(function: Any) -> Any:
     function = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
-    function = click.option("--run", help="Of a file with several runs, this one.  [default: the last]")(
-        function
-    )
     return click.option(
         "--port",
         type=click.IntRange(1, 65535),
@@ -31,22 +59,14 @@ def _options(function: Any) -> Any:
     )(function)
 
 
-@contextmanager
-def _opened(path: Path, port: int | None, run: str | None) -> Iterator[tuple[Capture, list[str]]]:
-    """A capture, and what is wrong with it; that goes to standard error too."""
-    from fedwire.source import opened
-
-    problems: list[str] = []
-    with opened(path, port, run, _told(problems)) as capture:
-        yield capture, problems
-
-
-def _told(problems: list[str]) -> Callable[[str], None]:
-    def problem(line: str) -> None:
-        problems.append(line)
-        click.echo(line, err=True)
-
-    return problem
+def _filters(function: Any) -> Any:
+    for name, kind, text in (
+        ("rpc", str, "Only this call, for example PushUpdate."),
+        ("client", str, "Only this client."),
+        ("round", int, "Only this round; 0 is what belongs to none."),
+    ):
+        function = click.option(f"--{name}", type=kind, help=text)(function)
+    return function
 
 
 def _json(document: Any) -> None:
@@ -65,46 +85,20 @@ def main() -> None:
     """
 
 
-def _filters(function: Any) -> Any:
-    for flag, kind, text in (
-        ("--rpc", str, "Only this call, for example PushUpdate."),
-        ("--client", str, "Only this client."),
-        ("--round", int, "Only this round; 0 is what belongs to none."),
-    ):
-        function = click.option(flag, type=kind, help=text)(function)
-    return function
-
-
 @main.command("ls", epilog=commandline.example("fedwire ls run.fedwire --round 1 --client clinic-a"))
-@click.argument("capture", type=FILE)
+@_reads_capture
 @_filters
-@_options
-def list_messages(
-    capture: Path,
-    round: int | None,
-    client: str | None,
-    rpc: str | None,
-    port: int | None,
-    run: str | None,
-    as_json: bool,
-) -> None:
+def list_messages(source: Source, as_json: bool, **wanted: Any) -> None:
     """List messages: time, direction, client, round, call, bytes and purpose."""
-    with _opened(capture, port, run) as (found, problems):
-        _list(found, problems, round, client, rpc, as_json)
+    _list(source, as_json, wanted)
 
 
-def _list(
-    found: Capture, problems: list[str], r: int | None, client: str | None, rpc: str | None, as_json: bool
-) -> None:
-    from fedwire.listing import row
-
-    rows = [
-        row(m)
-        for m in found.messages
-        if r in (None, m.round) and client in (None, m.client) and rpc in (None, m.rpc)
-    ]
+def _list(source: Source, as_json: bool, wanted: dict[str, Any]) -> None:
+    with source.open() as capture:
+        rows = [message.row() for message in capture.messages]
+    rows = [row for row in rows if all(value in (None, row[name]) for name, value in wanted.items())]
     if as_json:
-        _json({"messages": rows, "problems": problems})
+        _json({"messages": rows, "problems": source.problems})
         return
     from fedwire.view import show_messages
 
@@ -112,37 +106,35 @@ def _list(
 
 
 @main.command(epilog=commandline.example("fedwire show run.fedwire 4"))
-@click.argument("capture", type=FILE)
+@_reads_capture
 @click.argument("number", type=int)
-@_options
-def show(capture: Path, number: int, port: int | None, run: str | None, as_json: bool) -> None:
+def show(source: Source, number: int, as_json: bool) -> None:
     """Show one message: its fields and, for a header, the tensors that follow it."""
-    with _opened(capture, port, run) as (found, _):
-        from fedwire.message import inspect
+    from fedwire.message import inspect
 
-        described = inspect(found, number)
+    with source.open() as capture:
+        details = inspect(capture, number)
     if as_json:
-        _json(described)
+        _json(details)
         return
     from fedwire.view import show_message
 
-    show_message(described)
+    show_message(details)
 
 
 @main.command(epilog=commandline.example("fedwire stats run.fedwire --run-dir runs/a"))
-@click.argument("capture", type=FILE)
+@_reads_capture
 @click.option(
     "--run-dir",
     type=click.Path(exists=True, path_type=Path),
     help="Compare with the ledger of this run, to the byte; ends with 1 if they differ.",
 )
-@_options
-def stats(capture: Path, run_dir: Path | None, port: int | None, run: str | None, as_json: bool) -> None:
+def stats(source: Source, run_dir: Path | None, as_json: bool) -> None:
     """Add up bytes by round, client, purpose and tensor, and compare with FedAvg and SCAFFOLD."""
     from fedwire.stats import compare_with_run, statistics
 
-    with _opened(capture, port, run) as (found, problems):
-        result = statistics(found) | {"problems": problems}
+    with source.open() as capture:
+        result = statistics(capture) | {"problems": source.problems}
     if run_dir is not None:
         result["differences"] = compare_with_run(result, run_dir)
     if as_json:
@@ -158,15 +150,25 @@ def stats(capture: Path, run_dir: Path | None, port: int | None, run: str | None
 @main.command(epilog=commandline.example("fedwire diff before.fedwire after.fedwire"))
 @click.argument("first", type=FILE)
 @click.argument("second", type=FILE)
-@_options
-def diff(first: Path, second: Path, port: int | None, run: str | None, as_json: bool) -> None:
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    help="Of files with several runs, this one; given twice, one for each file.  [default: the last]",
+)
+@_port_and_json
+def diff(first: Path, second: Path, port: int | None, runs: tuple[str, ...], as_json: bool) -> None:
     """Say where two captures differ; ends with 1 if they do."""
     from fedwire.diff import differences
 
-    with _opened(first, port, run) as (one, _), _opened(second, port, None) as (other, _):
-        rows = differences(one, other)
+    if len(runs) > 2:
+        raise ConfigError(f"--run can be given once or twice, got {', '.join(runs)}")
+    source = Source(first, port, runs[0] if runs else None)
+    other = replace(source, path=second, run=runs[-1] if runs else None)
+    with source.open() as one, other.open() as another:
+        rows = differences(one, another)
     if as_json:
-        _json({"same": not rows, "differences": rows})
+        _json({"same": not rows, "differences": rows, "problems": source.problems})
     else:
         from fedwire.view import show_differences
 
@@ -175,24 +177,21 @@ def diff(first: Path, second: Path, port: int | None, run: str | None, as_json: 
 
 
 @main.command(epilog=commandline.example("fedwire replay run.fedwire --run-dir runs/a"))
-@click.argument("capture", type=FILE)
+@_reads_capture
 @click.option(
     "--run-dir",
     type=click.Path(exists=True, path_type=Path),
     help="Compare the last round with the final x and c of this run.",
 )
-@_options
-def replay(capture: Path, run_dir: Path | None, port: int | None, run: str | None, as_json: bool) -> None:
+def replay(source: Source, run_dir: Path | None, as_json: bool) -> None:
     """Aggregate each round again from the captured updates and compare with what the server sent next.
 
     Ends with 1 if a round differs, or if there was none to compare.
     """
-    from dataclasses import asdict
-
     from fedwire.replay import Replay
 
-    with _opened(capture, port, run) as (found, _):
-        verdicts = [asdict(verdict) for verdict in Replay(found, run_dir).run()]
+    with source.open() as capture:
+        verdicts = [asdict(verdict) for verdict in Replay(capture, run_dir).run()]
     if as_json:
         _json(verdicts)
     else:
@@ -204,27 +203,18 @@ def replay(capture: Path, run_dir: Path | None, port: int | None, run: str | Non
 
 
 @main.command(epilog=commandline.example("fedwire export run.fedwire --round 3 --out tensors"))
-@click.argument("capture", type=FILE)
+@_reads_capture
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write into.")
 @click.option("--round", "r", type=int, help="Only this round.")
 @click.option("--client", help="Only this client.")
-@_options
-def export(
-    capture: Path,
-    out: Path,
-    r: int | None,
-    client: str | None,
-    port: int | None,
-    run: str | None,
-    as_json: bool,
-) -> None:
+def export(source: Source, out: Path, r: int | None, client: str | None, as_json: bool) -> None:
     """Write the tensors of broadcasts and updates as safetensors files."""
     from fedwire.export import export as write
 
-    with _opened(capture, port, run) as (found, problems):
-        written = write(found, out, r, client, _told(problems))
+    with source.open() as capture:
+        written = write(capture, out, r, client, source.problems)
     if as_json:
-        _json({"files": written, "problems": problems})
+        _json({"files": written, "problems": source.problems})
         return
     for entry in written:
         click.echo(f"{entry['file']}: {entry['tensors']} tensors, {entry['bytes']:,} bytes")
@@ -237,24 +227,14 @@ def export(
         "fedwire pcap run.pcap --port 50051", "fedwire pcap run.pcap --out run.fedwire"
     )
 )
-@click.argument("capture", type=FILE)
+@_reads_capture
 @_filters
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Also write the messages as a capture file, for the other commands.",
 )
-@_options
-def pcap(
-    capture: Path,
-    round: int | None,
-    client: str | None,
-    rpc: str | None,
-    out: Path | None,
-    port: int | None,
-    run: str | None,
-    as_json: bool,
-) -> None:
+def pcap(source: Source, out: Path | None, as_json: bool, **wanted: Any) -> None:
     """List the gRPC messages in a packet capture (pcap or pcapng, plaintext HTTP/2), like ls.
 
     The other commands take packet captures too; --out saves them decoding it each time.
@@ -262,6 +242,6 @@ def pcap(
     if out is not None:
         from fedwire.source import convert
 
-        convert(capture, port, out, _told([]))
-    with _opened(out or capture, port, run) as (found, problems):
-        _list(found, problems, round, client, rpc, as_json)
+        convert(source.path, source.port, out, source.problems)
+        source = replace(source, path=out)
+    _list(source, as_json, wanted)

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 
 from common.errors import DataError
-from common.tensors.layout import Flat, to_float64
+from common.tensors.layout import to_float64
 from fedwire.source import Capture
-from fedwire.transfers import Transfer, transfers, values
-
-Side = tuple[Capture, list[Transfer]]
-"""A capture and its transfers."""
+from fedwire.transfers import Transfer, Transfers
 
 
 def differences(one: Capture, other: Capture) -> list[dict[str, Any]]:
     """Rows in the order of rounds: calls first, then transfers tensor by tensor."""
     rows = _calls(one, other)
-    sides = [(capture, transfers(capture)) for capture in (one, other)]
-    mine, theirs = ({(t.round, t.client, t.up): t for t in found} for _, found in sides)
+    sides = Transfers(one), Transfers(other)
+    mine, theirs = ({(t.round, t.client, t.up): t for t in side} for side in sides)
     for key in sorted({*mine, *theirs}):
         where = {"round": key[0], "client": key[1], "direction": "up" if key[2] else "down"}
         if key not in mine or key not in theirs:
@@ -56,7 +53,7 @@ def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
     ]
 
 
-def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[str, Any]]:
+def _tensors(sides: tuple[Transfers, Transfers], mine: Transfer, theirs: Transfer) -> list[dict[str, Any]]:
     ours, yours = mine.encoding, theirs.encoding
     if ours.layout.specs != yours.layout.specs:
         return [{"what": "other tensors are announced"}]
@@ -68,7 +65,7 @@ def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[s
             what = f"{sizes[0]} bytes ({names[0]}) against {sizes[1]} ({names[1]})"
             rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
     try:
-        first, second = map(_decoded, sides, (mine, theirs))
+        first, second = sides[0].values(mine), sides[1].values(theirs)
     except DataError as error:
         return [*rows, {"what": str(error)}]
     for k, spec in enumerate(ours.layout.specs):
@@ -81,7 +78,3 @@ def _tensors(sides: list[Side], mine: Transfer, theirs: Transfer) -> list[dict[s
         what = f"numbers differ by up to {apart:.3g}, {relative:.3g} of the norm"
         rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
     return rows
-
-
-def _decoded(side: Side, transfer: Transfer) -> Flat:
-    return values(side[0], transfer, side[1])

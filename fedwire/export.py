@@ -11,7 +11,7 @@ from common.names import is_name
 from common.tensors import safetensors_files
 from common.tensors.layout import Layout, Purpose
 from fedwire.source import Capture
-from fedwire.transfers import Transfer, transfers, values
+from fedwire.transfers import Transfer, Transfers
 
 _FILES = {
     "model": (Purpose.MODEL, Purpose.BUFFER),
@@ -25,19 +25,19 @@ def export(
 ) -> list[dict[str, Any]]:
     """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; says what."""
     written: list[dict[str, Any]] = []
-    found = transfers(capture)
+    found = Transfers(capture)
     for transfer in found:
         if r not in (None, transfer.round) or client not in (None, transfer.client):
             continue
         try:
-            written += _write(capture, found, transfer, out)
+            written += _write(found, transfer, out)
         except DataError as error:
             problem(str(error))
     return written
 
 
-def _write(capture: Capture, found: list[Transfer], transfer: Transfer, out: Path) -> list[dict[str, Any]]:
-    flat, encoding = values(capture, transfer, found), transfer.encoding
+def _write(found: Transfers, transfer: Transfer, out: Path) -> list[dict[str, Any]]:
+    flat, encoding = found.values(transfer), transfer.encoding
     # A name comes from a peer and becomes a folder here.
     name = transfer.client if is_name(transfer.client) else "unnamed"
     folder = out / f"round-{transfer.round:06d}" / ("up" if transfer.up else "down") / name

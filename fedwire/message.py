@@ -13,9 +13,8 @@ from common.tensors.layout import DTYPES, Array, Flat, to_float64
 from common.wire.calls import CALLS
 from common.wire.chunks import read_chunk
 from common.wire.encoding import Encoding
-from fedwire.listing import row
-from fedwire.source import Capture, Message
-from fedwire.transfers import Transfer, transfers, values
+from fedwire.source import Capture, CapturedMessage
+from fedwire.transfers import Transfer, Transfers
 
 
 def inspect(capture: Capture, number: int) -> dict[str, Any]:
@@ -23,15 +22,15 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
     message = next((m for m in capture.messages if m.number == number), None)
     if message is None:
         raise DataError(f"this run has {_numbers(capture)} in the capture, got {number}")
-    described = row(message)
+    described = message.row()
     if message.content.kind == "chunk":
         return described | {"chunk": _chunk(capture, message)}
     described["fields"] = _fields(capture, message)
     if message.content.kind == "header":
-        found = transfers(capture)
+        found = Transfers(capture)
         mine = next((t for t in found if message in t.headers), None)
         if mine is not None:
-            described["tensors"] = _tensors(capture, found, mine)
+            described["tensors"] = _tensors(found, mine)
     return described
 
 
@@ -42,7 +41,7 @@ def _numbers(capture: Capture) -> str:
     return f"messages {capture.messages[0].number} to {capture.messages[-1].number}"
 
 
-def _fields(capture: Capture, message: Message) -> dict[str, Any]:
+def _fields(capture: Capture, message: CapturedMessage) -> dict[str, Any]:
     call = CALLS.get(message.rpc)
     if call is None:
         return {}
@@ -57,10 +56,10 @@ def _fields(capture: Capture, message: Message) -> dict[str, Any]:
     return inner
 
 
-def _chunk(capture: Capture, message: Message) -> dict[str, Any]:
+def _chunk(capture: Capture, message: CapturedMessage) -> dict[str, Any]:
     chunk = read_chunk(capture.data(message))
     assert chunk is not None, "its kind says so"
-    mine = next((t for t in transfers(capture) if message in t.chunks), None)
+    mine = next((t for t in Transfers(capture) if message in t.chunks), None)
     described: dict[str, Any] = {
         "offset": chunk.offset,
         "bytes": len(chunk.data),
@@ -88,10 +87,10 @@ def _chunk(capture: Capture, message: Message) -> dict[str, Any]:
     return described
 
 
-def _tensors(capture: Capture, found: list[Transfer], mine: Transfer) -> list[dict[str, Any]]:
+def _tensors(found: Transfers, mine: Transfer) -> list[dict[str, Any]]:
     encoding = mine.encoding
     try:
-        flat = values(capture, mine, found)
+        flat = found.values(mine)
     except DataError as error:
         return [
             _tensor(encoding, k, None) | {"problem": str(error)}

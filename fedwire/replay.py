@@ -22,7 +22,7 @@ from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import Encoding
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
-from fedwire.transfers import Transfer, assemble, transfers, values
+from fedwire.transfers import Transfer, Transfers
 
 MODEL = (Purpose.MODEL, Purpose.BUFFER)
 
@@ -56,9 +56,8 @@ class Replay:
     """Goes through the rounds of a capture in order."""
 
     def __init__(self, capture: Capture, run_dir: Path | None) -> None:
-        self._capture = capture
         self._run_dir = run_dir
-        self._transfers = transfers(capture)
+        self._transfers = Transfers(capture)
         self._index = _indices(capture)
         self._variates: dict[str, Flat] = {}
         """c_i after the last update, by client."""
@@ -91,7 +90,7 @@ class Replay:
         downs = [t for t in self._transfers if not t.up and t.round == r]
         for transfer in sorted(downs, key=lambda t: _derives(t.encoding)):
             try:
-                flat = values(self._capture, transfer, self._transfers)
+                flat = self._transfers.values(transfer)
             except DataError as error:
                 problem = str(error)
                 continue
@@ -171,7 +170,7 @@ class Replay:
         update = transfer.header
         assert isinstance(update, pb.UpdateHeader)
         c_i = self._variates.get(transfer.client)
-        raw = assemble(self._capture, transfer)
+        raw = self._transfers.assemble(transfer)
         return update_reader.values(raw, current.flat, c_i, update.steps * current.header.eta_l)
 
     def _within_bound(

@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from common.errors import ConfigError, DataError, printable
 from common.wire.calls import SERVICE
-from common.wire.capture import CaptureWriter, Record, is_capture, read_record, read_records
+from common.wire.capture import CaptureRecord, CaptureWriter, RecordFile, is_capture, read_records
 from common.wire.messages import DIRECTIONS, CallFollower, CallReader, Content
 from fedwire.pcap.packets import grpc_messages
 
@@ -19,7 +21,7 @@ MAX_TIME_NS = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Message:
+class CapturedMessage:
     """One message of a capture, without its bytes."""
 
     number: int
@@ -41,14 +43,35 @@ class Message:
         """down or up."""
         return DIRECTIONS[self.up]
 
+    def row(self) -> dict[str, Any]:
+        """The message as plain values, for lists."""
+        return {
+            "number": self.number,
+            "time": datetime.fromtimestamp(self.time_ns / 1e9, UTC).isoformat(timespec="microseconds"),
+            "direction": self.direction,
+            "client": self.client,
+            "round": self.round,
+            "rpc": self.rpc,
+            "kind": self.content.kind,
+            "bytes": self.size,
+            "payload": self.content.payload,
+            "purpose": self.content.purpose,
+            "tensor": self.content.tensor,
+            "call": self.call,
+        }
+
 
 class Capture:
-    """The messages of one run in a capture file; their bytes stay in the file until they are asked for."""
+    """The messages of one run in a capture file; their bytes stay in the file until they are asked for.
+
+    The file is open from the first time on that they are, until the capture is closed.
+    """
 
     def __init__(self, path: Path, problem: Callable[[str], None], run: str | None = None) -> None:
         """`run` is the id of the run, or its beginning; None takes the last one in the file."""
-        self.path = path
-        self.messages: list[Message] = []
+        self._path = path
+        self._file: RecordFile | None = None
+        self.messages: list[CapturedMessage] = []
         calls: dict[tuple[int, int, str], int] = {}
         readers: dict[int, CallReader] = {}
         runs: dict[int, str] = {}
@@ -62,15 +85,30 @@ class Capture:
             self.messages.append(_message(len(self.messages), call, record, content))
             if content.kind in ("reply", "finished"):
                 del readers[call]
-        chosen = _chosen_run(path, list(dict.fromkeys(runs.values())), run, problem)
-        self.messages = [m for m in self.messages if runs.get(m.call, chosen) == chosen]
+        wanted = _run_id(path, list(dict.fromkeys(runs.values())), run, problem)
+        self.messages = [m for m in self.messages if runs.get(m.call, wanted) == wanted]
 
-    def data(self, message: Message) -> bytes:
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def data(self, message: CapturedMessage) -> bytes:
         """The bytes of a message."""
-        return read_record(self.path, message.offset).data
+        if self._file is None:
+            self._file = RecordFile(self._path)
+        return self._file.read(message.offset).data
 
 
-def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callable[[str], None]) -> str:
+def _run_id(path: Path, runs: list[str], wanted: str | None, problem: Callable[[str], None]) -> str:
+    """The run that begins as wanted, or the last one."""
     if wanted is not None:
         found = [run for run in runs if run.startswith(wanted)]
         if len(found) != 1:
@@ -81,8 +119,8 @@ def _chosen_run(path: Path, runs: list[str], wanted: str | None, problem: Callab
     return runs[-1] if runs else ""
 
 
-def _message(number: int, call: int, record: Record, content: Content) -> Message:
-    return Message(
+def _message(number: int, call: int, record: CaptureRecord, content: Content) -> CapturedMessage:
+    return CapturedMessage(
         number=number,
         time_ns=record.time_ns,
         process=record.call[0],
@@ -98,17 +136,19 @@ def _message(number: int, call: int, record: Record, content: Content) -> Messag
 
 
 @contextmanager
-def opened(
+def open_capture(
     path: Path, port: int | None, run: str | None, problem: Callable[[str], None]
 ) -> Iterator[Capture]:
     """A capture file, or the messages of a packet capture as one."""
     if is_capture(path):
-        yield Capture(path, problem, run)
+        with Capture(path, problem, run) as capture:
+            yield capture
         return
     with tempfile.TemporaryDirectory(prefix="fedwire-") as folder:
         converted = Path(folder) / "packets.fedwire"
         convert(path, port, converted, problem)
-        yield Capture(converted, problem, run)
+        with Capture(converted, problem, run) as capture:
+            yield capture
 
 
 def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], None]) -> None:

@@ -12,7 +12,7 @@ from common.tensors.layout import Purpose
 from common.wire.byte_counts import ByteCounts
 from common.wire.messages import DIRECTIONS
 from fedwire.source import Capture
-from fedwire.transfers import transfers
+from fedwire.transfers import Transfers
 
 _BYTES = {str: {str: int}}
 _ROUNDS = [{"round": int, "bytes": _BYTES}]
@@ -62,7 +62,7 @@ def _ratios(capture: Capture, total: ByteCounts) -> dict[str, float | None]:
     """Tensor bytes against what the same transfers would have cost FedAvg and SCAFFOLD without any codec."""
     plain = reduced = 0
     # A transfer that was interrupted or repeated is needed once.
-    counting = (t for t in transfers(capture) if not t.up or t.outcome == "ACCEPTED")
+    counting = (t for t in Transfers(capture) if not t.up or t.outcome == "ACCEPTED")
     needed = {(t.round, t.client, t.up): t.encoding.layout for t in counting}
     for layout in needed.values():
         plain += layout.payload_bytes(Purpose.MODEL, Purpose.BUFFER)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
 from common.events import unheard
-from common.wire.capture import MAGIC, CaptureWriter, Record, read_records
+from common.wire.capture import MAGIC, CaptureRecord, CaptureWriter, read_records
 from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import capture_pb2 as pb
 
@@ -35,7 +35,7 @@ def write(path: Path, messages: list[bytes]) -> list[str]:
     return said
 
 
-def read(path: Path) -> tuple[list[Record], list[str]]:
+def read(path: Path) -> tuple[list[CaptureRecord], list[str]]:
     """All records, and what was wrong."""
     problems: list[str] = []
     return list(read_records(path, problems.append)), problems

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,12 +23,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.tensors.layout import Purpose
-from common.wire.capture import CaptureWriter, Record, read_records
+from common.wire.capture import CaptureRecord, CaptureWriter, read_records
 from common.wire.chunks import chunk_frame, read_chunk
 from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
-from fedwire.transfers import transfers
+from fedwire.transfers import Transfers
 from tests.processes import Federation
 from tests.test_cli import invoke
 
@@ -51,7 +52,7 @@ def kinds(capture: str) -> Counter[tuple[Any, ...]]:
 def test_tcpdump_saw_the_messages_that_the_server_captured() -> None:
     assert kinds(PACKETS) == kinds(OWN)
     assert found("pcap", PACKETS)["messages"] == found("ls", PACKETS)["messages"]
-    assert found("diff", OWN, PACKETS) == {"same": True, "differences": []}
+    assert found("diff", OWN, PACKETS) == {"same": True, "differences": [], "problems": []}
 
 
 @pytest.mark.parametrize("capture", [OWN, PACKETS])
@@ -93,7 +94,7 @@ def test_a_replay_gives_the_next_broadcast_to_the_bit(capture: str) -> None:
 def test_a_replay_notices_one_changed_number(tmp_path: Path) -> None:
     """The same capture, with one weight in one update of round 2 moved by a little."""
 
-    def changed(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
+    def changed(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
         data = record.data
         chunk = read_chunk(data) if (record.rpc, record.up, record.round) == ("PushUpdate", True, 2) else None
         if chunk is not None and chunk.tensor == 0 and record.client == "b":
@@ -112,7 +113,7 @@ def test_a_replay_notices_one_changed_number(tmp_path: Path) -> None:
     ]
 
 
-def rewritten(path: Path, change: Callable[[Record], list[tuple[str, int, ClassifiedMessage]]]) -> str:
+def rewritten(path: Path, change: Callable[[CaptureRecord], list[tuple[str, int, ClassifiedMessage]]]) -> str:
     """The recorded run with some of its messages changed."""
     writer = CaptureWriter(path, print)
     for record in read_records(DATA / "run.fedwire", pytest.fail):
@@ -122,7 +123,7 @@ def rewritten(path: Path, change: Callable[[Record], list[tuple[str, int, Classi
     return str(path)
 
 
-def as_it_was(record: Record, **changes: Any) -> tuple[str, int, ClassifiedMessage]:
+def as_it_was(record: CaptureRecord, **changes: Any) -> tuple[str, int, ClassifiedMessage]:
     """A message of the recorded run."""
     fields: dict[str, Any] = {"data": record.data, "client": record.client, "round": record.round}
     return (
@@ -135,9 +136,9 @@ def as_it_was(record: Record, **changes: Any) -> tuple[str, int, ClassifiedMessa
 def test_an_update_that_was_pushed_twice_counts_once(tmp_path: Path) -> None:
     """Every push of client a comes again in a call of its own and is answered DUPLICATE."""
     duplicate = pb.PushUpdateReply(outcome=pb.PushUpdateReply.DUPLICATE).SerializeToString()
-    pushes: list[Record] = []
+    pushes: list[CaptureRecord] = []
 
-    def twice(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
+    def twice(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
         written = [as_it_was(record)]
         if record.rpc == "PushUpdate" and record.client == "a":
             pushes.append(record)
@@ -161,7 +162,7 @@ def test_nonsense_from_strangers_disturbs_no_view(tmp_path: Path) -> None:
     frames = [pb.UpdateFrame(header=h).SerializeToString() for h in (header, huge, said)]
     done = False
 
-    def with_strangers(record: Record) -> list[tuple[str, int, ClassifiedMessage]]:
+    def with_strangers(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
         nonlocal done
         written = [as_it_was(record)]
         if record.rpc == "PushUpdate" and not done:
@@ -200,6 +201,46 @@ def test_a_file_with_two_runs_shows_the_last_or_the_one_asked_for(
     first = json.loads((DATA / "run" / "config.json").read_text())["run_id"]
     assert found("stats", both, "--run", first, "--run-dir", RUN)["differences"] == []
     assert invoke("fedwire", "stats", both, "--run", "ffff").exit_code == 1
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "fedwire", "ls", OWN], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    program.stdout.close()
+    assert program.communicate()[1] == b""
+
+
+def test_a_difference_is_between_the_runs_asked_for(tmp_path: Path) -> None:
+    """Two files with the recorded run and another one behind it, which is the same but for its id."""
+    (first,) = {
+        m.run_id
+        for m in (
+            pb.PullRoundRequest.FromString(record.data)
+            for record in read_records(DATA / "run.fedwire", pytest.fail)
+            if (record.rpc, record.up) == ("PullRound", True)
+        )
+    }
+    second = "f" * len(first)
+
+    def twice(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
+        rpc, call, message = as_it_was(record, data=record.data.replace(first.encode(), second.encode()))
+        return [as_it_was(record), (rpc, 5000 + call, message)]
+
+    both = rewritten(tmp_path / "both", twice)
+    assert found("diff", OWN, both, "--run", first)["problems"] == []
+    assert invoke("fedwire", "diff", OWN, both, "--run", second).exit_code == 1, "the first has no such run"
+    assert found("diff", OWN, both, "--run", first, "--run", second)["differences"] == []
+    assert "this is the last one" in found("diff", OWN, both)["problems"][0]
+    assert invoke("fedwire", "diff", OWN, both, *["--run", first] * 3).exit_code == 2
+
+
+def test_problems_of_a_packet_capture_are_told_when_it_is_converted(tmp_path: Path) -> None:
+    whole = Path(PACKETS).read_bytes()
+    (tmp_path / "cut.pcap").write_bytes(whole[: len(whole) * 2 // 3])
+    problems = found("pcap", str(tmp_path / "cut.pcap"), "--out", str(tmp_path / "out"))["problems"]
+    assert problems == found("pcap", str(tmp_path / "cut.pcap"))["problems"] != []
 
 
 def test_show_tells_what_a_header_announces_and_what_the_numbers_look_like() -> None:
@@ -266,9 +307,10 @@ def test_what_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_transfers_carry_what_the_algorithm_says() -> None:
-    for transfer in transfers(Capture(DATA / "run.fedwire", pytest.fail)):
-        assert transfer.outcome == ("ACCEPTED" if transfer.up else "")
-        assert len(transfer.encoding.layout.indices(Purpose.CONTROL)) == 2
+    with Capture(DATA / "run.fedwire", pytest.fail) as capture:
+        for transfer in Transfers(capture):
+            assert transfer.outcome == ("ACCEPTED" if transfer.up else "")
+            assert len(transfer.encoding.layout.indices(Purpose.CONTROL)) == 2
 
 
 CASES = {

@@ -28,7 +28,7 @@ _MESSAGE = b"\x7a"  # Field 15, length-delimited.
 
 
 @dataclass(frozen=True)
-class Record:
+class CaptureRecord:
     """One message as it stands in a capture."""
 
     time_ns: int
@@ -138,7 +138,7 @@ def is_capture(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_records(path: Path, problem: Callable[[str], None]) -> Iterator[Record]:
+def read_records(path: Path, problem: Callable[[str], None]) -> Iterator[CaptureRecord]:
     """The records of a file up to its end or to the first damage, which `problem` is told of."""
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -149,18 +149,30 @@ def read_records(path: Path, problem: Callable[[str], None]) -> Iterator[Record]
             number += 1
 
 
-def read_record(path: Path, offset: int) -> Record:
-    """One record, where it starts being known."""
-    problems: list[str] = []
-    with path.open("rb") as file:
-        file.seek(offset)
-        record = _read_record(path, file, 0, problems.append)
-    if record is None:
-        raise DataError(problems[0] if problems else f"{path} ends before byte {offset}")
-    return record
+class RecordFile:
+    """Single records of a capture file by where they start; the file is opened once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+
+    def read(self, offset: int) -> CaptureRecord:
+        """The record that starts there."""
+        problems: list[str] = []
+        self._file.seek(offset)
+        record = _read_record(self._path, self._file, 0, problems.append)
+        if record is None:
+            raise DataError(problems[0] if problems else f"{self._path} ends before byte {offset}")
+        return record
+
+    def close(self) -> None:
+        """Ends the reading."""
+        self._file.close()
 
 
-def _read_record(path: Path, file: BinaryIO, number: int, problem: Callable[[str], None]) -> Record | None:
+def _read_record(
+    path: Path, file: BinaryIO, number: int, problem: Callable[[str], None]
+) -> CaptureRecord | None:
     offset = file.tell()
     where = f"{path}: record {number} at byte {offset}"
     prefix = file.read(8)
@@ -184,7 +196,7 @@ def _read_record(path: Path, file: BinaryIO, number: int, problem: Callable[[str
     except DecodeError as error:
         problem(f"{where} is damaged: {error}; read up to there")
         return None
-    return Record(
+    return CaptureRecord(
         time_ns=record.time_ns,
         call=(record.process, record.call),
         rpc=record.rpc,

@@ -33,7 +33,7 @@ class UndecodableError(Exception):
     """A direction that cannot be followed any further, and why."""
 
 
-class Message(NamedTuple):
+class Http2Message(NamedTuple):
     """One gRPC message."""
 
     call: int
@@ -108,7 +108,7 @@ class Http2:
         self._calls: dict[int, _Call] = {}
         self._newest = 0
 
-    def feed(self, from_client: bool, data: memoryview) -> Iterator[Message]:
+    def feed(self, from_client: bool, data: memoryview) -> Iterator[Http2Message]:
         """Takes the next bytes of a direction, hands out the messages they complete.
 
         An answer waits for its request, since a capture may show the directions a little out of step: after
@@ -159,7 +159,7 @@ class Http2:
 
     def _frame(
         self, half: _Half, from_client: bool, kind: int, flags: int, stream: int, payload: bytearray
-    ) -> Iterator[Message]:
+    ) -> Iterator[Http2Message]:
         if (kind == _CONTINUATION) != (half.block_of is not None):
             raise UndecodableError(f"a frame of type {kind} in the wrong place of a header block")
         if kind == _DATA:
@@ -218,13 +218,13 @@ class Http2:
             raise UndecodableError(f"more than {MAX_OPEN_CALLS} open calls, or a method name too long")
         self._calls[stream] = _Call(self._next_call(), printable(method.decode("ascii", "replace")))
 
-    def _data(self, from_client: bool, flags: int, stream: int, data: bytearray) -> Iterator[Message]:
+    def _data(self, from_client: bool, flags: int, stream: int, data: bytearray) -> Iterator[Http2Message]:
         call = self._calls.get(stream)
         body = call.bodies[from_client] if call else None
         if call and body:
             for compressed, content in body.add(data):
                 encoding = body.encoding if compressed else ""
-                yield Message(call.number, call.method, from_client, encoding, content)
+                yield Http2Message(call.number, call.method, from_client, encoding, content)
         if flags & _END_STREAM:
             self._end(from_client, stream)
 

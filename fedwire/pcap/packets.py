@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwire.pcap.http2 import MAX_MESSAGE_BYTES, PREFACE, Http2, Message, UndecodableError
+from fedwire.pcap.http2 import MAX_MESSAGE_BYTES, PREFACE, Http2, Http2Message, UndecodableError
 from fedwire.pcap.pcapfile import packets
-from fedwire.pcap.tcp import Connection, Endpoint, Event, Segment, UnusableError, segment_of
+from fedwire.pcap.tcp import DirectionEvent, Endpoint, Segment, TcpConnection, UnusableError, segment_of
 
 MAX_CONNECTIONS = 1 << 14
 MAX_HELD_BYTES = 1 << 16  # A server may send its SETTINGS before the client's preface comes, not much more.
@@ -91,7 +91,9 @@ class _Capture:
         if talk and talk.connection.begins_anew(segment):
             yield from talk.close("its ports were used again")
             talk = None
-        talk = self._talks[key] = talk or _Talk(Connection(key), self._port, self._next_call, self._problem)
+        talk = self._talks[key] = talk or _Talk(
+            TcpConnection(key), self._port, self._next_call, self._problem
+        )
         if len(self._talks) > MAX_CONNECTIONS:
             yield from self._talks.pop(next(iter(self._talks))).close("too many connections are open")
         yield from talk.handle(talk.connection.add(segment))
@@ -106,7 +108,7 @@ class _Talk:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: TcpConnection,
         port: int | None,
         next_call: Callable[[], int],
         problem: Callable[[str], None],
@@ -118,9 +120,10 @@ class _Talk:
         self._next_call = next_call
         self._problem = problem
         self._http2: Http2 | None = None
-        self._late_end: Event | None = None  # Of the server's direction, kept until the client's has ended.
+        self._late_end: DirectionEvent | None = None
+        """Of the server's direction, kept until the client's has ended."""
 
-    def handle(self, events: Iterator[Event]) -> Iterator[_Plain]:
+    def handle(self, events: Iterator[DirectionEvent]) -> Iterator[_Plain]:
         for event in events:
             if event.data is None:
                 yield from self._end(event)
@@ -160,7 +163,7 @@ class _Talk:
             direction.close()
         self._held = (bytearray(), bytearray())
 
-    def _end(self, event: Event) -> Iterator[_Plain]:
+    def _end(self, event: DirectionEvent) -> Iterator[_Plain]:
         if event.gap and (self._http2 or self._strict):
             name = self.connection.name(event.side)
             self._problem(f"{name}: {event.gap}, {event.why}; the rest of this direction cannot be decoded")
@@ -174,7 +177,7 @@ class _Talk:
             if not any(direction.open for direction in self.connection.directions):
                 self._http2 = None
 
-    def _finish(self, http2: Http2, event: Event) -> Iterator[_Plain]:
+    def _finish(self, http2: Http2, event: DirectionEvent) -> Iterator[_Plain]:
         from_client = event.side == self._clients[0]
         if event.gap:
             http2.give_up(from_client)
@@ -203,7 +206,7 @@ class _Talk:
         if from_client:
             yield from self._after_client(http2)
 
-    def _decompressed(self, message: Message) -> bytes | None:
+    def _decompressed(self, message: Http2Message) -> bytes | None:
         encoding, data = message.encoding, message.data
         if not encoding:
             return data

@@ -188,17 +188,17 @@ class Direction:
         self._order.clear()
 
 
-class Event(NamedTuple):
+class DirectionEvent(NamedTuple):
     """Something that happened to one direction of a connection."""
 
-    connection: Connection
+    connection: TcpConnection
     side: int
     data: memoryview | None  # The next bytes; None at the end.
     gap: str = ""  # At the end: what is missing, if it did not end well.
-    why: str = ""  # At the end: how it came.
+    why: str = ""  # At the end: what ended it.
 
 
-class Connection:
+class TcpConnection:
     """Two endpoints and what each sends; side 0 is `ends[0]`, whichever role it has."""
 
     def __init__(self, ends: tuple[Endpoint, Endpoint]) -> None:
@@ -214,7 +214,7 @@ class Connection:
         first = self.directions[segment.source != self.ends[0]].first
         return bool(segment.flags & _SYN) and first not in (None, (segment.seq + 1) & 0xFFFFFFFF)
 
-    def add(self, segment: Segment) -> Iterator[Event]:
+    def add(self, segment: Segment) -> Iterator[DirectionEvent]:
         """Sorts one segment in."""
         side = int(segment.source != self.ends[0])
         mine, other = self.directions[side], self.directions[1 - side]
@@ -225,7 +225,7 @@ class Connection:
                 other.start(segment.ack)
         mine.start(seq)
         for data in mine.add(seq, segment):
-            yield Event(self, side, data)
+            yield DirectionEvent(self, side, data)
         if segment.flags & _ACK:
             other.acknowledge(segment.ack)
         for k in (0, 1):
@@ -236,13 +236,13 @@ class Connection:
             elif self.directions[k].lost():
                 yield from self.close(k, f"noticed at packet {segment.number}")
 
-    def close(self, side: int, why: str) -> Iterator[Event]:
+    def close(self, side: int, why: str) -> Iterator[DirectionEvent]:
         """Ends a direction, well or not."""
         direction = self.directions[side]
         if direction.open:
             gap = direction.gap()
             direction.close()
-            yield Event(self, side, None, gap, why)
+            yield DirectionEvent(self, side, None, gap, why)
 
 
 def _printed(end: Endpoint) -> str:

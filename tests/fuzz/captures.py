@@ -23,7 +23,7 @@ from fedwire.pcap.packets import grpc_messages
 from fedwire.replay import Replay
 from fedwire.source import Capture, convert
 from fedwire.stats import statistics
-from fedwire.transfers import transfers, values
+from fedwire.transfers import Transfers
 from tests import captures as packet_captures
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
@@ -36,24 +36,24 @@ _EVERY = 8
 def capture(data: bytes) -> None:
     """A capture file, through to its tensors, and as one that is written on."""
     path = known.file_with(data, "run.fedwire")
-    found = Capture(path, _unheard)
-    everything = transfers(found)
-    for transfer in everything:
-        with suppress(FedError):
-            values(found, transfer, everything)
+    with Capture(path, _unheard) as found:
+        everything = Transfers(found)
+        for transfer in everything:
+            with suppress(FedError):
+                everything.values(transfer)
     CaptureWriter(path, unheard).close()
 
 
 def commands(data: bytes) -> None:
     """The same through every command that reads captures."""
-    found = Capture(known.file_with(data, "run.fedwire"), _unheard)
-    statistics(found)
-    for number in range(len(data) % _EVERY, len(found.messages), _EVERY):
-        with suppress(FedError):
-            inspect(found, number)
-    differences(found, found)
-    export(found, known.folder() / "tensors", None, None, _unheard)
-    Replay(found, None).run()
+    with Capture(known.file_with(data, "run.fedwire"), _unheard) as found:
+        statistics(found)
+        for number in range(len(data) % _EVERY, len(found.messages), _EVERY):
+            with suppress(FedError):
+                inspect(found, number)
+        differences(found, found)
+        export(found, known.folder() / "tensors", None, None, _unheard)
+        Replay(found, None).run()
 
 
 def _unheard(line: str) -> None:
