@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common import commandline
+from common.records.form import plain
 
 if TYPE_CHECKING:
     from fedwire.source import Capture
@@ -50,7 +52,7 @@ def _told(problems: list[str]) -> Callable[[str], None]:
 
 
 def _json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=2, default=list))
+    click.echo(json.dumps(plain(document), indent=2))
 
 
 @click.group(
@@ -142,16 +144,16 @@ def stats(capture: Path, run_dir: Path | None, port: int | None, run: str | None
     from fedwire.stats import compare_with_run, statistics
 
     with _opened(capture, port, run) as (found, problems):
-        result = statistics(found) | {"problems": problems}
+        result = replace(statistics(found), problems=tuple(problems))
     if run_dir is not None:
-        result["differences"] = compare_with_run(result, run_dir)
+        result = replace(result, differences=compare_with_run(result, run_dir))
     if as_json:
         _json(result)
     else:
         from fedwire.view import show_statistics
 
         show_statistics(result)
-    if result.get("differences"):
+    if result.differences:
         raise SystemExit(1)
 
 
