@@ -53,6 +53,7 @@ proto: venv  ## Generate the bindings from proto/ again.
 
 docs: venv  ## Write the documents that come from the code again.
 	$(BIN)/python -m fedserver.settings_table > docs/settings.md
+	$(BIN)/python -m common.records.document > docs/run-directory.md
 
 bench: venv  ## Measure the wire, the codecs, captures and the fold.
 	$(BIN)/python benchmarks/bench_wire.py

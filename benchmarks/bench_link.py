@@ -120,18 +120,12 @@ def measure(links: Site, bits: float, rounds: int, folder: Path) -> None:
 
 
 def _row(method: str, on_link: Run, paced: Run, bits: float) -> Row:
-    updates = sum(record["updates"] for record in on_link.rounds)
-    down, up = (
-        sum(sum(record["bytes"][direction].values()) for record in on_link.rounds) / updates
-        for direction in ("down", "up")
-    )
+    updates = on_link.exchanges()
+    down = sum(record.bytes.down.total for record in on_link.rounds) / updates
+    up = sum(record.bytes.up.total for record in on_link.rounds) / updates
     # Only the last round is evaluated, so this is the time of all of them.
     predicted = on_link.accuracy_over("seconds", bits)[0][-1] / len(on_link.rounds)
-    return Row(method, down, up, predicted, _seconds(on_link), _seconds(paced))
-
-
-def _seconds(run: Run) -> float:
-    return sum(float(record["seconds"]["round"]) for record in run.rounds) / len(run.rounds)
+    return Row(method, down, up, predicted, on_link.seconds_per_round(), paced.seconds_per_round())
 
 
 def show(rows: list[Row]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,12 +24,6 @@ def replacing(path: Path) -> Iterator[Path]:
         os.fsync(folder)
     finally:
         os.close(folder)
-
-
-def write_json(path: Path, value: object) -> None:
-    """Replaces `path` by a JSON document."""
-    with replacing(path) as scratch:
-        scratch.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def write_bytes(path: Path, data: bytes, mode: int) -> None:

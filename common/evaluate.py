@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common.data.batches import Batches
+from common.records.rounds import Evaluation
 
 BATCH = 500
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a model is on some examples."""
-
-    accuracy: float
-    """Share of examples whose highest score is the right class."""
-    loss: float
-    """Mean cross-entropy."""
-    class_accuracy: list[float | None]
-    """Accuracy on the examples of each class; None for a class without any."""
 
 
 @torch.inference_mode()
@@ -39,8 +28,10 @@ def evaluate(model: nn.Module, batches: Batches, indices: Tensor | None = None) 
     right = found.argmax(1) == labels
     counts = torch.bincount(labels, minlength=found.shape[1])
     hits = torch.bincount(labels[right], minlength=found.shape[1])
+    loss = F.cross_entropy(found.double(), labels).item()
+    shares = (h / n if n else None for h, n in zip(hits.tolist(), counts.tolist(), strict=True))
     return Evaluation(
         accuracy=right.double().mean().item(),
-        loss=F.cross_entropy(found.double(), labels).item(),
-        class_accuracy=[h / n if n else None for h, n in zip(hits.tolist(), counts.tolist(), strict=True)],
+        loss=loss if math.isfinite(loss) else None,
+        class_accuracy=tuple(shares),
     )

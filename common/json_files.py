@@ -1,49 +1,66 @@
-"""JSON files on disk: read whole or line by line, and held against the form that their readers rely on."""
+"""JSON on disk: documents that are replaced whole, and files of one document a line that only grow."""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from common.atomic import replacing
 from common.errors import StateError
+from common.records import form
+from common.records.form import FormError
+
+T = TypeVar("T")
+DAMAGED = "it is damaged or of another kind: put a copy of it back, or use another directory"
+"""What to do about a file that does not have its form, where nothing better is known."""
 
 
-def read(path: Path) -> Any:
-    """The document in a file."""
+def read(path: Path, kind: type[T], advice: str = DAMAGED) -> T:
+    """The document in a file; raises a StateError that says what is wrong with it."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise StateError(f"{path} cannot be read: {error}") from error
+        return _parsed(path.read_bytes(), kind, str(path), advice)
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def read_lines(path: Path) -> list[Any]:
+def read_lines(path: Path, kind: type[T], advice: str = DAMAGED) -> Iterator[T]:
     """One document a line; a last line without its end was cut off or is being written, and is left out."""
     try:
-        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
-    except (OSError, ValueError, RecursionError) as error:
-        raise StateError(f"{path} cannot be read: {error}") from error
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith(b"\n"):
+                    yield _parsed(line, kind, f"{path}, line {number}", advice)
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def has_form(value: object, form: Any) -> bool:
-    """Whether a JSON value is what a form describes.
+def _parsed(data: bytes, kind: type[T], where: str, advice: str) -> T:
+    try:
+        return form.read(kind, json.loads(data.decode()))
+    except FormError as error:
+        raise StateError(f"{where}: {error}; {error.advice or advice}") from error
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{where}: expected JSON, got something else ({error}); {advice}") from error
 
-    A form is a type, None, a tuple of alternatives, [form] for a list of any length, [form, form] for one of
-    this length, {"key": form} for an object that has these keys, or {str: form} for one with any keys. With
-    `...` among the alternatives a key may be missing.
-    """
-    match form:
-        case tuple():
-            return any(has_form(value, each) for each in form)
-        case list():
-            forms = form * len(value) if isinstance(value, list) and len(form) == 1 else form
-            return isinstance(value, list) and len(value) == len(forms) and all(map(has_form, value, forms))
-        case dict() if str in form:
-            return isinstance(value, dict) and all(has_form(each, form[str]) for each in value.values())
-        case dict():
-            return isinstance(value, dict) and all(has_form(value.get(key, ...), form[key]) for key in form)
-    if form is float and type(value) is float:
-        return True
-    if form in (int, float):  # A bool is no number, and a number that nothing can hold is none either.
-        return type(value) is int and abs(value) < 1 << 63
-    return value is form if form in (None, ...) else type(value) is form
+
+def write(path: Path, value: object) -> None:
+    """Replaces `path` by a document."""
+    with replacing(path) as scratch:
+        scratch.write_text(json.dumps(form.plain(value), indent=2, allow_nan=False) + "\n")
+
+
+def write_lines(path: Path, values: Iterable[object]) -> None:
+    """Replaces `path` by one document a line."""
+    with replacing(path) as scratch, scratch.open("w") as file:
+        file.writelines(form.text(value) + "\n" for value in values)
+
+
+def append(path: Path, value: object) -> None:
+    """Adds a line to a file, and has it on disk before it returns."""
+    with path.open("a") as file:
+        file.write(form.text(value) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

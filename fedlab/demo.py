@@ -86,7 +86,8 @@ def _follow(federation: LocalFederation, method: str, emit: Emit) -> None:
         going = federation.running()
         for record in read_rounds(federation.run_dir)[told:]:
             told += 1
-            emit(MethodAdvanced(method=method, round=record["round"], accuracy=record["accuracy"]))
+            if record.accuracy is not None:
+                emit(MethodAdvanced(method=method, round=record.round, accuracy=record.accuracy))
         time.sleep(POLL_S)
 
 

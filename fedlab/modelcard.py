@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms import svr_names
-from common.models.build import ModelSpec, build_model, classifier_names, tensor_specs
+from common.models.build import build_model, classifier_names, tensor_specs
 from common.models.names import usual_shape
+from common.models.spec import ModelSpec
 from common.tensors.layout import Purpose
 
 

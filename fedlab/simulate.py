@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,8 @@ import torch
 
 from common.errors import ConfigError
 from common.events import Emit, unheard
+from common.records.conformal import PredictionSets
+from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
@@ -33,7 +35,7 @@ from fedserver.federation import Federation, assemble
 from fedserver.rpc.service import Service
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
-from fedserver.worker.process import Prepared
+from fedserver.worker.messages import Prepared, Similarity
 
 T = TypeVar("T")
 _CALLER = Caller("")
@@ -167,16 +169,16 @@ class _InProcessWorker:
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
-        return Prepared.from_reply(*await asyncio.to_thread(self._worker.prepare, config.as_dict()))
+        return await asyncio.to_thread(self._worker.prepare, config)
 
-    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+    async def evaluate(self, flat: Flat) -> Evaluation:
         """Accuracy and loss on the test set."""
         return await asyncio.to_thread(self._worker.evaluate, flat)
 
-    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
         """Conformal prediction sets on the test set."""
         return await asyncio.to_thread(self._worker.conformal, flat, seed)
 
-    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models."""
         return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)

@@ -81,9 +81,9 @@ async def serve(
     authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         if config.gather is not None and run_dir.previous is not None:
-            config = replace(config, num_clients=run_dir.previous["num_clients"])
-        run_dir.require_same_settings(config.as_dict())
-        run_id = run_dir.previous["run_id"] if run_dir.previous is not None else secrets.token_hex(6)
+            config = replace(config, num_clients=run_dir.previous.num_clients)
+        run_dir.require_same_settings(config)
+        run_id = run_dir.previous.run_id if run_dir.previous is not None else secrets.token_hex(6)
         capture = CaptureWriter(capture_path, emit) if capture_path is not None else None
         if capture is not None:
             stack.callback(capture.close)

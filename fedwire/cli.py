@@ -13,6 +13,7 @@ import click
 
 from common import commandline
 from common.errors import ConfigError
+from common.records.form import plain
 from fedwire.problems import Problems
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _filters(function: Any) -> Any:
 
 
 def _json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=2, default=list))
+    click.echo(json.dumps(plain(document), indent=2))
 
 
 @click.group(
@@ -134,16 +135,16 @@ def stats(source: Source, run_dir: Path | None, as_json: bool) -> None:
     from fedwire.stats import compare_with_run, statistics
 
     with source.open() as capture:
-        result = statistics(capture) | {"problems": source.problems}
+        result = replace(statistics(capture), problems=tuple(source.problems))
     if run_dir is not None:
-        result["differences"] = compare_with_run(result, run_dir)
+        result = replace(result, differences=compare_with_run(result, run_dir))
     if as_json:
         _json(result)
     else:
         from fedwire.view import show_statistics
 
         show_statistics(result)
-    if result.get("differences"):
+    if result.differences:
         raise SystemExit(1)
 
 

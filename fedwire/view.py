@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from common.errors import printable
+from common.wire.messages import PURPOSES
+from fedwire.stats import Statistics
 
 WORD = 200
 """Characters that are shown of a name from the capture."""
@@ -92,40 +94,36 @@ def _short(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def show_statistics(found: dict[str, Any]) -> None:
+def show_statistics(found: Statistics) -> None:
     """Tables by round, client and tensor, and the comparison."""
     console = _console()
-    purposes = list(found["bytes"]["down"])
-    rounds = _table("round", "direction", *purposes, "total", left=("direction",))
-    for r, directions in [*found["rounds"].items(), ("all", found["bytes"])]:
-        for direction, counts in directions.items():
-            cells = (f"{counts[p]:,}" for p in purposes)
-            rounds.add_row("none" if r == "0" else r, direction, *cells, f"{sum(counts.values()):,}")
+    rounds = _table("round", "direction", *PURPOSES, "total", left=("direction",))
+    named = {("none" if r == 0 else str(r)): counts for r, counts in found.rounds.items()}
+    for r, both in [*named.items(), ("all", found.bytes)]:
+        for direction, counts in (("down", both.down), ("up", both.up)):
+            cells = (f"{getattr(counts, purpose):,}" for purpose in PURPOSES)
+            rounds.add_row(r, direction, *cells, f"{counts.total:,}")
     console.print(rounds)
     clients = _table("client", "direction", "payload", "encoded", left=("client", "direction"))
-    for client, directions in found["clients"].items():
-        for direction, counts in directions.items():
-            clients.add_row(
-                client or "(no seat)", direction, f"{counts['payload']:,}", f"{counts['encoded']:,}"
-            )
+    for client, directions in found.clients.items():
+        for direction, sizes in directions.items():
+            clients.add_row(client or "(no seat)", direction, f"{sizes.payload:,}", f"{sizes.encoded:,}")
     console.print(clients)
     words = ("direction", "purpose", "tensor or message")
     tensors = _table(*words, "payload", "encoded", left=words)
-    for row in found["tensors"]:
-        tensors.add_row(
-            row["direction"], row["purpose"], row["tensor"], f"{row['payload']:,}", f"{row['encoded']:,}"
-        )
+    for row in found.tensors:
+        tensors.add_row(row.direction, row.purpose, row.tensor, f"{row.payload:,}", f"{row.encoded:,}")
     console.print(tensors)
-    console.print(f"{found['messages']} messages")
-    if found["ratios"]["fedavg"] is not None:
+    console.print(f"{found.messages} messages")
+    if found.ratios.fedavg is not None:
         console.print(
-            f"tensor bytes: {found['ratios']['fedavg']:.4f} of FedAvg's, "
-            f"{found['ratios']['scaffold']:.4f} of SCAFFOLD's for the same transfers in full precision"
+            f"tensor bytes: {found.ratios.fedavg:.4f} of FedAvg's, "
+            f"{found.ratios.scaffold:.4f} of SCAFFOLD's for the same transfers in full precision"
         )
-    if "differences" in found:
-        for line in found["differences"]:
+    if found.differences is not None:
+        for line in found.differences:
             console.print(line)
-        if not found["differences"]:
+        if not found.differences:
             console.print("the run's ledger agrees to the byte, in every round, direction and purpose")
 
 

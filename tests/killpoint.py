@@ -21,6 +21,7 @@ POINTS = {
     "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
     "mid-fold": ("fedserver.store.variates", "Variates.stage", "before"),
     "after the fold": ("fedserver.run.fold", "Fold.finish", "after"),
+    "before the traffic": ("fedserver.store.run_dir", "RunDir.append_traffic", "before"),
     "before the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "before"),
     "after the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "after"),
     "mid-count": ("fedserver.store.variates", "Variates.count", "after"),

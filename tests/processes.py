@@ -137,8 +137,14 @@ class Federation:
 
     def rounds(self) -> list[dict[str, Any]]:
         """rounds.jsonl."""
-        lines = (self.folder / "run" / "rounds.jsonl").read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        return self._lines("rounds.jsonl")
+
+    def traffic(self) -> list[dict[str, Any]]:
+        """traffic.jsonl."""
+        return self._lines("traffic.jsonl")
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "run" / name).read_text().splitlines()]
 
 
 def alive(pid: int) -> bool:

@@ -31,7 +31,7 @@ COSTS = {
 
 
 def run(folder: Path, flags: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """A federation of real processes; returns its rounds and its whole ledger."""
+    """A federation of real processes; returns the ledger of its rounds and the whole one."""
     federation = Federation(folder)
     (folder / "images.py").write_text(IMAGES)
     try:
@@ -41,7 +41,7 @@ def run(folder: Path, flags: str) -> tuple[list[dict[str, Any]], dict[str, Any]]
         federation.finish()
     finally:
         federation.close()
-    return federation.rounds(), json.loads((folder / "run" / "traffic.json").read_text())
+    return federation.traffic(), json.loads((folder / "run" / "traffic.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,10 @@ def run(folder: Path, flags: str) -> tuple[list[dict[str, Any]], dict[str, Any]]
 def test_vgg11_costs_what_the_paper_says(tmp_path: Path, method: str) -> None:
     rounds, whole = run(tmp_path, method)
     down, up = COSTS[method]
-    for record in rounds:
+    assert [line["round"] for line in rounds] == [1, 2]
+    for line in rounds:
         for client in ("a", "b"):
-            ledger = record["traffic"][client]
+            ledger = line["traffic"][client]
             for direction, expected in (("down", down), ("up", up)):
                 assert sum(p for kind in ledger[direction].values() for p, _ in kind.values()) == expected
     payload = 2 * 2 * (down + up)

@@ -30,7 +30,7 @@ SERVER_COUNTS = {
     "mid-fold": 4,
 }
 CLIENT_COUNTS = {"mid-download": 30, "mid-training": 30, "before the variate is settled": 2}
-SHORT = {"mid-fold", "after the checkpoint", "mid-training", "mid-upload"}
+SHORT = {"mid-fold", "before the checkpoint", "after the checkpoint", "mid-training", "mid-upload"}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def assert_same(federation: Federation, other: Federation) -> None:
     for file in ("model", "control"):
         assert federation.bytes(file) == other.bytes(file), file
     assert [r["updates"] for r in federation.rounds()] == [r["updates"] for r in other.rounds()]
+    assert [line["round"] for line in federation.traffic()] == [r["round"] for r in other.rounds()]
 
 
 def trapped(federation: Federation, name: str, point: str, count: int, program: str, *arguments: str) -> None:

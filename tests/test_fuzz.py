@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.json_files import has_form
 from common.names import natural
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.chunks import Receiver, chunk_frames, read_chunk, varint
@@ -123,22 +122,3 @@ def test_a_varint_has_seven_bits_a_byte(value: int) -> None:
 @given(st.integers(0, 10**30), st.integers(0, 10**30))
 def test_names_sort_by_the_numbers_in_them(a: int, b: int) -> None:
     assert (natural(f"client-{a}") < natural(f"client-{b}")) == (a < b)
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "fits"),
-    [
-        ({"a": 1, "b": None}, {"a": int, "b": (str, None), "c": (str, ...)}, True),
-        ({"a": 1}, {"a": int, "b": (str, None)}, False),
-        ({"a": True}, {"a": int}, False),
-        ({"a": 10**30}, {"a": float}, False),
-        ({"a": 1}, {"a": float}, True),
-        ([1, 2, 3], [int], True),
-        ([1, 2, 3], [int, int], False),
-        ([], {"a": int}, False),
-        ({"x": {"y": [1, 2]}}, {str: {str: [int, int]}}, True),
-        ({"x": {"y": [1, "2"]}}, {str: {str: [int, int]}}, False),
-    ],
-)
-def test_a_document_has_a_form_or_not(value: object, form: object, fits: bool) -> None:
-    assert has_form(value, form) is fits

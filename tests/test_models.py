@@ -15,7 +15,8 @@ from torch import nn
 from common.algorithms import matching, svr_names
 from common.errors import ConfigError
 from common.models import build
-from common.models.build import ModelSpec, build_model, check_fit, classifier_names, tensor_specs
+from common.models.build import build_model, check_fit, classifier_names, tensor_specs
+from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose
 from common.tensors.torch_views import bind, flatten, tensor_views
 

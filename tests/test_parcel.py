@@ -78,7 +78,7 @@ def test_state_of_another_client_or_model_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="holds the state of"):
             state.of_run("a1", "clinic", "f11")
         (tmp_path / "run-a1" / "owner.json").write_text("{")
-        with pytest.raises(StateError, match=r"owner\.json cannot be read"):
+        with pytest.raises(StateError, match=r"owner\.json: expected JSON, .*; remove .*run-a1"):
             state.of_run("a1", "clinic", "f00")
 
 

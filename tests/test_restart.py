@@ -16,6 +16,11 @@ from tests.processes import Federation
 
 RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
 FLAGS = [*RUN, "--algorithm", "scaffold"]
+FIRST_FLAGS = [
+    *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2", "--rounds", "4"),
+    *("--local-steps", "2", "--seed", "3", "--alpha", "0.5", "--algorithm", "fedpvr"),
+]
+"""Those of tests/data/run-format-1."""
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +46,15 @@ def restart(federation: Federation, *flags: str) -> None:
 
 
 def assert_same_result(federation: Federation, other: Federation) -> None:
-    """Byte for byte, and the same records but for times and bytes."""
+    """Byte for byte, and the same records but for times and bytes; each round is in both files once."""
     for file in ("model", "control"):
         assert federation.bytes(file) == other.bytes(file)
     for ours, theirs in zip(federation.rounds(), other.rounds(), strict=True):
         for key in ("round", "accuracy", "loss", "updates", "train_loss", "drift", "norms"):
             assert ours[key] == theirs[key], key
+    every = list(range(1, len(other.rounds()) + 1))
+    assert [line["round"] for line in federation.traffic()] == every
+    assert [record["round"] for record in federation.rounds()] == every
 
 
 @pytest.mark.parametrize(
@@ -165,7 +173,10 @@ def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Pa
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *FLAGS)
     assert other.exit_code("server") == 1
-    assert "config.json of the run is damaged" in other.log("server").splitlines()[-1]
+    assert (
+        "config.json: clients.0.index: expected whole number from 0, got nothing; it is damaged"
+        in (other.log("server").splitlines()[-1])
+    )
     assert "Traceback" not in other.log("server")
 
 
@@ -194,3 +205,20 @@ def test_the_run_directory_is_whole_after_every_kill(federation: Federation) -> 
     federation.finish()
     assert len(federation.rounds()) == 5
     assert not re.search("Traceback", "".join(path.read_text() for path in federation.folder.glob("*.log")))
+
+
+def test_a_run_of_the_release_before_formats_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    """tests/data/run-format-1 was left by that release, killed after the checkpoint of round 2."""
+    old, new = Federation(tmp_path / "old"), Federation(tmp_path / "new")
+    shutil.copytree(Path(__file__).parent / "data" / "run-format-1", old.folder / "run")
+    try:
+        for federation in (old, new):
+            federation.server(*FIRST_FLAGS)
+            start_clients(federation)
+            federation.finish()
+        assert "after round 2 of 4" in old.log("server")
+        assert_same_result(old, new)
+        assert old.rounds()[0]["format"] == 2
+    finally:
+        old.close()
+        new.close()

@@ -10,7 +10,8 @@ from torch import nn
 from common.algorithms import ALGORITHMS
 from common.data import datasets
 from common.data.batches import Batches
-from common.models.build import ModelSpec, build_model, classifier_names, tensor_specs
+from common.models.build import build_model, classifier_names, tensor_specs
+from common.models.spec import ModelSpec
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import flatten
 from common.wire.encoding import Encoding

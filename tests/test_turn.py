@@ -21,7 +21,8 @@ from common.errors import (
     WrongRunError,
 )
 from common.events import Event
-from common.models.build import ModelSpec, build_model, tensor_specs
+from common.models.build import build_model, tensor_specs
+from common.models.spec import ModelSpec
 from common.tensors.layout import Flat, Layout, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common import json_files
-from common.atomic import replacing, write_json
+from common.atomic import replacing
 from common.errors import DataError, StateError
 
 
@@ -59,21 +59,21 @@ def read(name: str, split: str, data_dir: Path) -> Split:
         with suppress(OSError):
             _save(files[0], found.images)
             _save(files[1], found.labels)
-            write_json(files[2], found.class_names)
+            json_files.write(files[2], found.class_names)
         return found
     try:
         images, labels = map(_mapped, files[:2])
-        class_names = json_files.read(files[2])
+        class_names = json_files.read(files[2], tuple[str, ...])
         good = images.dtype == np.uint8 and images.ndim == 4 and labels.shape == images.shape[:1]
-        if not good or not json_files.has_form(class_names, [str]):
-            raise ValueError("expected pictures, as many labels, and the names of the classes")
+        if not good:
+            raise ValueError("expected pictures and as many labels")
         whole = np.array(labels, np.int64)
         if len(whole) and not 0 <= whole.min() <= whole.max() < len(class_names):
             raise ValueError(f"expected labels below {len(class_names)}")
     except (OSError, ValueError, StateError) as error:
         again = f"remove {name}-{split}-* in {data_dir} to make it again"
         raise DataError(f"{files[0]} is damaged, or what belongs to it is ({error}); {again}") from error
-    return Split(images, whole, tuple(class_names))
+    return Split(images, whole, class_names)
 
 
 def _mapped(file: Path) -> npt.NDArray[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -21,20 +20,9 @@ from common.models.cnn import CNN
 from common.models.mlp import MLP
 from common.models.names import BUILT_IN, require_known
 from common.models.resnet import ResNet8
+from common.models.spec import ModelSpec
 from common.models.vgg import VGG11
 from common.tensors.layout import DTYPES, Purpose, TensorSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSpec:
-    """What it takes to build a model: the same on the server and on every client."""
-
-    name: str
-    num_classes: int
-    image_shape: tuple[int, ...]
-    dtype: str = "float32"
-    width: float = 1.0
-
 
 _BUILDERS: dict[str, Callable[[ModelSpec], nn.Module]] = {
     "cnn": lambda spec: CNN(spec.num_classes, spec.image_shape[0], spec.width),

@@ -2,32 +2,97 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from common.errors import StateError
-from common.json_files import has_form, read_lines
-from common.wire.messages import DIRECTIONS, PURPOSES
+from common import json_files
+from common.records.form import Positive, Record
+from common.records.traffic import DirectionBytes
 
-BYTES = dict.fromkeys(DIRECTIONS, dict.fromkeys(PURPOSES, int))
-_ROUND = {
-    "round": int,
-    "accuracy": (float, None),
-    "loss": (float, None),
-    "updates": int,
-    "bytes": BYTES,
-    "seconds": {"train": float},
-    "socket": ({str: {str: int}}, None, ...),
-    "traffic": ({str: {str: {str: {str: [int, int]}}}}, ...),
-    "layer_drift": ({str: float}, ...),
-}
+ROUNDS = "rounds.jsonl"
 
 
-def read_rounds(run_dir: Path) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How good a model is on examples it was not trained on."""
+
+    accuracy: float
+    """Share of examples whose highest score is the right class."""
+    loss: float | None
+    """Mean cross-entropy; None where it is not finite."""
+    class_accuracy: tuple[float | None, ...]
+    """Accuracy on the examples of each class; None for a class without any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """How long a round took."""
+
+    round: float
+    """From its opening to its close."""
+    train: float
+    """Of the client that trained longest."""
+    evaluate: float | None = None
+    """The evaluation, which goes on beside the next round; left out where there was none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norms:
+    """Sizes of the control variates."""
+
+    c: float | None
+    """Euclidean norm of c; null where it is beyond all bounds."""
+    clients: dict[str, float | None]
+    """The same of every c_i that has counted, by client name. In format 1 by client index."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRecord(Record):
+    """A line of rounds.jsonl: one closed round."""
+
+    round: Positive
+    """Number of the round, from 1."""
+    accuracy: float | None
+    """Of the new x on the test set; null where it was not evaluated."""
+    loss: float | None
+    """Mean cross-entropy of the same; null also where it is not finite."""
+    class_accuracy: tuple[float | None, ...] | None = None
+    """Accuracy by class, null for a class without test examples; left out where x was not evaluated."""
+    updates: Positive
+    """Updates that entered x."""
+    left_out: dict[str, float | None] | None = None
+    """With --norm-bound: clients whose update was too large, and its size in medians of the round."""
+    train_loss: float
+    """Mean over these updates of each client's mean training loss."""
+    validation_accuracy: float | None
+    """Mean over the clients that keep a validation share; null if none does."""
+    drift: dict[str, float]
+    """Drift diversity xi by parameter tensor (paper, eq. 2); one that did not move has no entry."""
+    layer_drift: dict[str, float]
+    """The same by layer."""
+    eta_l: float
+    """Local step size of the round."""
+    bytes: DirectionBytes
+    """Bytes of the round's messages, all clients together. By client and tensor they are in traffic.jsonl."""
+    seconds: Seconds
+    """How long it took."""
+    cka: dict[str, float | None] | None = None
+    """With --cka: similarity of the clients' models by layer, where x was evaluated."""
+    norms: Norms
+    """Sizes of the control variates after the round."""
+
+    def evaluated(self, found: Evaluation, seconds: float) -> RoundRecord:
+        """The same round, now that its x is evaluated."""
+        return replace(
+            self,
+            accuracy=found.accuracy,
+            loss=found.loss,
+            class_accuracy=found.class_accuracy,
+            seconds=replace(self.seconds, evaluate=seconds),
+        )
+
+
+def read_rounds(run_dir: Path) -> list[RoundRecord]:
     """The closed rounds so far; none in a directory that has no such file."""
-    path = run_dir / "rounds.jsonl"
-    records = read_lines(path) if path.exists() else []
-    for number, record in enumerate(records, start=1):
-        if not has_form(record, _ROUND) or record["updates"] < 1:
-            raise StateError(f"{path}: line {number} is not the record of a round")
-    return records
+    path = run_dir / ROUNDS
+    return list(json_files.read_lines(path, RoundRecord)) if path.exists() else []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
+from common.records.traffic import DirectionBytes, PurposeBytes, Traffic
 from common.wire.messages import DIRECTIONS, PURPOSES, Content
 
 Key = tuple[str, str, str, str]
@@ -29,7 +29,7 @@ class ByteCounts:
         self.payload.update(other.payload)
         self.encoded.update(other.encoded)
 
-    def by_purpose(self) -> dict[str, dict[str, int]]:
+    def by_purpose(self) -> DirectionBytes:
         """Payload by direction and purpose; what envelopes and other messages take is `other`."""
         table = {d: dict.fromkeys(PURPOSES, 0) for d in DIRECTIONS}
         for (_, direction, _, _), encoded in self.encoded.items():
@@ -37,15 +37,15 @@ class ByteCounts:
         for (_, direction, purpose, _), payload in self.payload.items():
             table[direction][purpose] += payload
             table[direction]["other"] -= payload
-        return table
+        return DirectionBytes(**{d: PurposeBytes(**counts) for d, counts in table.items()})
 
-    def detailed(self) -> dict[str, Any]:
-        """[payload, encoded] by client, direction, purpose and tensor."""
-        table: dict[str, Any] = {}
+    def detailed(self) -> Traffic:
+        """Payload and encoded bytes by client, direction, purpose and tensor."""
+        table: Traffic = {}
         for key, encoded in self.encoded.items():
             client, direction, purpose, tensor = key
             places = table.setdefault(client, {}).setdefault(direction, {}).setdefault(purpose, {})
-            places[tensor] = [self.payload[key], encoded]
+            places[tensor] = (self.payload[key], encoded)
         return table
 
     def by_client(self) -> dict[tuple[str, str], tuple[int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import threading
@@ -17,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from common.errors import ConfigError, DataError
 from common.events import CaptureCutOff, CaptureStopped, Emit
+from common.locks import lock
 from common.wire.chunks import varint
 from common.wire.messages import ClassifiedMessage
 from fedpvr.v1 import capture_pb2 as pb
@@ -57,13 +57,12 @@ class CaptureWriter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab", buffering=0)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not lock(self._file):
+                self._close()
+                raise ConfigError(
+                    f"--capture {path} is being written by another process; give each its own file"
+                )
             self._continue(self._file)
-        except BlockingIOError as error:
-            self._close()
-            raise ConfigError(
-                f"--capture {path} is being written by another process; give each its own file"
-            ) from error
         except (OSError, DataError) as error:
             self._close()
             reason = error.strerror if isinstance(error, OSError) else error

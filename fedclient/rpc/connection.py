@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from common.errors import Fault, UnavailableError, WireError
-from common.models.build import ModelSpec
+from common.models.spec import ModelSpec
 from common.tensors.layout import Layout
 from common.wire.calls import CALLS
 from common.wire.chunks import PROTOCOL_VERSION, START, Position, chunk_frames, name_of, parsed

@@ -10,8 +10,6 @@ state is never mistaken for this one's.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from common.atomic import write_json
+from common import json_files
 from common.errors import DiskError, StateError
+from common.locks import lock
+from common.records.client import OWNER, Owner
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
 
@@ -73,13 +73,11 @@ class StateDir:
             ) from error
 
     def __enter__(self) -> StateDir:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock(self._lock):
             self._lock.close()
             raise StateError(
                 f"--state-dir {self._path} is in use by another client; give each client its own --name"
-            ) from error
+            )
         return self
 
     def __exit__(
@@ -93,20 +91,16 @@ class StateDir:
     def of_run(self, run_id: str, client: str, fingerprint: str) -> RunFiles:
         """The files of one run; refuses those of another client or model."""
         folder = self._path / f"run-{run_id}"
-        owner = {"client": client, "model": fingerprint}
-        try:
-            found = json.loads((folder / "owner.json").read_text())
-        except FileNotFoundError:
-            found = owner
-        except (OSError, ValueError) as error:
-            raise StateError(f"{folder}/owner.json cannot be read: {error}; remove {folder}") from error
-        if found != owner:
+        owner, path = Owner(client=client, model=fingerprint), folder / OWNER
+        found = json_files.read(path, Owner, f"remove {folder}") if path.exists() else owner
+        if (found.client, found.model) != (client, fingerprint):
             raise StateError(
-                f"{folder} holds the state of {found}, this is {owner}; choose another --state-dir"
+                f"{folder} holds the state of {found.described()}, this is {owner.described()}; "
+                "choose another --state-dir"
             )
         files = RunFiles(folder)
         with files.working():
-            write_json(folder / "owner.json", owner)
+            json_files.write(path, owner)
         return files
 
 

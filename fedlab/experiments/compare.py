@@ -53,11 +53,8 @@ class Comparison:
         return [self._row(method, codec, run) for (method, codec), run in runs.items()]
 
     def _row(self, method: str, codec: str, run: Run) -> ComparisonRow:
-        exchanges = sum(record["updates"] for record in run.rounds)
-        down, up = (
-            sum(sum(record["bytes"][direction].values()) for record in run.rounds) / exchanges
-            for direction in ("down", "up")
-        )
+        down = sum(record.bytes.down.total for record in run.rounds) / run.exchanges()
+        up = sum(record.bytes.up.total for record in run.rounds) / run.exchanges()
         return ComparisonRow(
             method=method,
             codec=codec,

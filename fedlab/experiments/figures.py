@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from common.models.build import ModelSpec, build_model, tensor_specs
+from common.models.build import build_model, tensor_specs
+from common.models.spec import ModelSpec
 from common.tensors.layout import Purpose
 from fedlab.experiments.bench import Bench, Output, floats, spread
 from fedlab.experiments.methods import METHODS
@@ -31,15 +32,15 @@ def drift(bench: Bench, out: Output) -> None:
     }
     bench.run(list(cases.values()))
     runs = {label: bench.read(cell) for label, cell in cases.items()}
-    layers = list(next(iter(runs.values())).rounds[0]["layer_drift"])
+    layers = list(next(iter(runs.values())).rounds[0].layer_drift)
     rows = []
     figures = []
     for layer in layers:
-        series = {label: _over_rounds(run, "layer_drift", layer) for label, run in runs.items()}
+        series = {label: _over_rounds(run, layer) for label, run in runs.items()}
         rows.append([layer, *(f"{statistics.mean(ys):.3f}" for _, ys in series.values())])
         if layer in (layers[0], layers[len(layers) // 2], layers[-1]):
             figures.append(plots.curves(f"drift diversity, {layer}", "round", "xi", series, log=True))
-            alikeness = {label: _over_rounds(run, "cka", layer) for label, run in runs.items()}
+            alikeness = {label: _over_rounds(run, layer, cka=True) for label, run in runs.items()}
             figures.append(plots.curves(f"CKA between clients, {layer}", "round", "CKA", alikeness))
     out.table("drift", "Mean drift diversity over the rounds", Table(["layer", *runs], rows))
     out.pictures("drift", figures)
@@ -77,13 +78,13 @@ def conformal(bench: Bench, out: Output) -> None:
     bench.run(list(cells.values()))
     runs = {method: bench.read(cell) for method, cell in cells.items()}
     rows = [
-        [name, *(f"{s['coverage']:.3f} with {s['mean_size']:.2f}" for s in run.conformal)]
+        [name, *(f"{s.coverage:.3f} with {s.mean_size:.2f}" for s in run.conformal)]
         for name, run in runs.items()
     ]
-    kappas = [f"kappa {s['kappa']:g}" for s in next(iter(runs.values())).conformal]
+    kappas = [f"kappa {s.kappa:g}" for s in next(iter(runs.values())).conformal]
     out.table("conformal", "Coverage with mean set size", Table(["algorithm", *kappas], rows))
     series = {
-        name: ([s["mean_size"] for s in run.conformal], [s["coverage"] for s in run.conformal])
+        name: ([s.mean_size for s in run.conformal], [s.coverage for s in run.conformal])
         for name, run in runs.items()
     }
     out.pictures("conformal", [plots.curves(column.name, "mean set size", "coverage", series)])
@@ -108,9 +109,11 @@ def partition(bench: Bench, out: Output) -> None:
     out.pictures("partition", figures)
 
 
-def _over_rounds(run: Run, key: str, name: str) -> tuple[list[float], list[float]]:
-    records = [record for record in run.rounds if name in record.get(key, {})]
-    return [float(record["round"]) for record in records], [float(record[key][name]) for record in records]
+def _over_rounds(run: Run, layer: str, *, cka: bool = False) -> tuple[list[float], list[float]]:
+    """Drift diversity of a layer, or similarity of clients there, in the rounds that have it."""
+    found = {r.round: ((r.cka or {}) if cka else r.layer_drift).get(layer) for r in run.rounds}
+    known = {float(number): value for number, value in found.items() if value is not None}
+    return list(known), list(known.values())
 
 
 def _parameter_names(bench: Bench, column: Column) -> list[str]:

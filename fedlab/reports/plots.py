@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib import colormaps
+from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -67,15 +68,21 @@ def heat_map(
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Writes NAME.png and NAME.svg."""
     figure.savefig(folder / f"{name}.png", dpi=130)
-    figure.savefig(folder / f"{name}.svg")
+    _save_svg(figure, folder / f"{name}.svg")
+
+
+def _save_svg(figure: Figure, to: Path | io.StringIO) -> None:
+    """The same figure gives the same bytes: ids are drawn from its content, and there is no date."""
+    with rc_context({"svg.hashsalt": "fedpvr"}):
+        figure.savefig(to, format="svg", metadata={"Date": None})
 
 
 def inline_svg(figure: Figure) -> str:
     """The figure as an SVG element for a page; ids are kept apart from those of other figures."""
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None})
+    _save_svg(figure, stream)
     svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
-    prefix = f"f{abs(hash(svg)) % 10**8}-"
+    prefix = f"f{zlib.crc32(svg.encode()):08x}-"
     svg = re.sub(r'(id="|href="#|url\(#)', lambda found: found[1] + prefix, svg)
     return svg.replace("<svg ", '<svg role="img" ', 1)

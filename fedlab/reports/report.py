@@ -54,10 +54,10 @@ def _summary(runs: dict[str, Run]) -> Table:
             [
                 label,
                 run.method,
-                f"{config['model']} on {config['dataset']}",
+                f"{config.model} on {config.dataset}",
                 str(len(run.rounds)),
                 f"{run.accuracy():.2%}",
-                f"{sum(record['seconds']['round'] for record in run.rounds) / len(run.rounds):.1f}",
+                f"{run.seconds_per_round():.1f}",
                 f"{total:,.0f}",
                 "-" if socket is None else f"{socket:,.0f}",
             ]
@@ -128,7 +128,7 @@ def _ledgers(page: Page, runs: dict[str, Run]) -> None:
 
 def _conformal(page: Page, runs: dict[str, Run]) -> None:
     series = {
-        label: ([s["mean_size"] for s in run.conformal], [s["coverage"] for s in run.conformal])
+        label: ([s.mean_size for s in run.conformal], [s.coverage for s in run.conformal])
         for label, run in runs.items()
         if run.conformal
     }
@@ -138,18 +138,16 @@ def _conformal(page: Page, runs: dict[str, Run]) -> None:
 
 
 def _drift(run: Run) -> Figure | None:
-    layers = list(run.rounds[0].get("layer_drift", {}))
+    # A layer that did not move in a round has no drift in it.
+    layers = list(dict.fromkeys(layer for record in run.rounds for layer in record.layer_drift))
     if not layers:
         return None
-    values = [[record["layer_drift"].get(layer, 0.0) for record in run.rounds] for layer in layers]
+    values = [[record.layer_drift.get(layer, 0.0) for record in run.rounds] for layer in layers]
     return plots.heat_map("drift diversity by layer", "round", layers, values, "xi")
 
 
 def _shards(run: Run) -> Figure | None:
-    known = [client for client in run.config["clients"] if client["classes"] is not None]
-    if not known:
+    shards = {seat.name: seat.classes for seat in run.config.clients if seat.classes is not None}
+    if not shards:
         return None
-    names = [client["name"] for client in known]
-    return plots.heat_map(
-        "examples by class", "class", names, [client["classes"] for client in known], "examples"
-    )
+    return plots.heat_map("examples by class", "class", list(shards), list(shards.values()), "examples")

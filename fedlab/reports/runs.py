@@ -6,37 +6,31 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from common import json_files
 from common.errors import DataError, StateError
-from common.records.rounds import read_rounds
+from common.records.conformal import PredictionSets, read_conformal
+from common.records.rounds import RoundRecord, read_rounds
+from common.records.run import RunRecord, read_run_record
+from common.records.traffic import RoundTraffic, read_traffic
 from common.wire.messages import PURPOSES
-
-_CONFIG = {
-    "algorithm": str,
-    "variates": (str, ...),
-    "codec": ([str], ...),
-    "clients": [{"name": str, "classes": ([int], None)}],
-}
-_CONFORMAL = [{"kappa": float, "coverage": float, "mean_size": float}]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory in memory."""
+    """A run directory; what is long in it stays on disk until it is asked for."""
 
-    config: dict[str, Any]
-    rounds: list[dict[str, Any]]
-    conformal: list[dict[str, float]]
+    path: Path
+    config: RunRecord
+    rounds: list[RoundRecord]
+    conformal: tuple[PredictionSets, ...]
     """Prediction sets of the final model; empty for a run that did not finish."""
 
     def accuracy(self) -> float:
         """After the last evaluated round."""
-        evaluated = [record["accuracy"] for record in self.rounds if record["accuracy"] is not None]
+        evaluated = [record.accuracy for record in self.rounds if record.accuracy is not None]
         if not evaluated:
-            raise DataError("the run has no evaluated round yet")
-        return float(evaluated[-1])
+            raise DataError(f"{self.path} has no evaluated round yet")
+        return evaluated[-1]
 
     def accuracy_over(self, unit: str, bits_per_second: float = math.inf) -> tuple[list[float], list[float]]:
         """Accuracies over rounds, over megabytes of one client, or over seconds on links of some speed.
@@ -46,19 +40,19 @@ class Run:
         xs, ys = [], []
         megabytes = seconds = 0.0
         for record in self.rounds:
-            sent = sum(sum(counts.values()) for counts in record["bytes"].values()) / record["updates"]
+            sent = record.bytes.total / record.updates
             megabytes += sent / 1e6
-            seconds += record["seconds"]["train"] + 8 * sent / bits_per_second
-            if record["accuracy"] is not None:
-                xs.append({"round": float(record["round"]), "megabytes": megabytes, "seconds": seconds}[unit])
-                ys.append(float(record["accuracy"]))
+            seconds += record.seconds.train + 8 * sent / bits_per_second
+            if record.accuracy is not None:
+                xs.append({"round": float(record.round), "megabytes": megabytes, "seconds": seconds}[unit])
+                ys.append(record.accuracy)
         return xs, ys
 
     def rounds_to(self, accuracy: float) -> int | None:
         """The first round at or above an accuracy."""
         for record in self.rounds:
-            if record["accuracy"] is not None and record["accuracy"] >= accuracy:
-                return int(record["round"])
+            if record.accuracy is not None and record.accuracy >= accuracy:
+                return record.round
         return None
 
     def seconds_to(self, accuracy: float, bits_per_second: float) -> float | None:
@@ -66,13 +60,36 @@ class Run:
         pairs = zip(*self.accuracy_over("seconds", bits_per_second), strict=True)
         return next((seconds for seconds, reached in pairs if reached >= accuracy), None)
 
+    def seconds_per_round(self) -> float:
+        """From the opening of a round to its close."""
+        return sum(record.seconds.round for record in self.rounds) / len(self.rounds)
+
+    def exchanges(self) -> int:
+        """Updates that entered x, over all rounds."""
+        return sum(record.updates for record in self.rounds)
+
+    def bytes_per_client_and_round(self) -> dict[str, float]:
+        """Both directions together, by purpose, as the server counted them."""
+        return {
+            purpose: sum(
+                getattr(record.bytes.down, purpose) + getattr(record.bytes.up, purpose)
+                for record in self.rounds
+            )
+            / self.exchanges()
+            for purpose in PURPOSES
+        }
+
     def socket_per_client_and_round(self) -> float | None:
         """Both directions together, as the kernel counted them on TCP connections; None where it did not."""
-        tables = [table for record in self.rounds if (table := record.get("socket")) is not None]
+        tables = [line.socket for line in self.traffic() if line.socket is not None]
         if len(tables) < len(self.rounds):
             return None
         total = sum(sum(counts.values()) for table in tables for counts in table.values())
-        return float(total / sum(record["updates"] for record in self.rounds))
+        return total / self.exchanges()
+
+    def traffic(self) -> Iterator[RoundTraffic]:
+        """Bytes by client and tensor, round by round."""
+        return read_traffic(self.path)
 
     def by_client(self) -> dict[str, dict[str, tuple[int, int]]]:
         """Payload and encoded bytes by client and direction, over all rounds."""
@@ -91,8 +108,8 @@ class Run:
         return table
 
     def _entries(self) -> Iterator[tuple[str, str, str, str, int, int]]:
-        for record in self.rounds:
-            for client, directions in record.get("traffic", {}).items():
+        for line in self.traffic():
+            for client, directions in line.traffic.items():
                 for direction, purposes in directions.items():
                     for purpose, tensors in purposes.items():
                         for tensor, (payload, encoded) in tensors.items():
@@ -101,32 +118,17 @@ class Run:
     @property
     def method(self) -> str:
         """The algorithm, with what differs from its plain form."""
-        config = self.config
-        derived = ["derived"] if config.get("variates") == "derived" else []
-        return " ".join([str(config["algorithm"]), *derived, *config.get("codec", [])])
-
-    def bytes_per_client_and_round(self) -> dict[str, float]:
-        """Both directions together, by purpose, as the server counted them."""
-        exchanges = sum(record["updates"] for record in self.rounds)
-        return {
-            purpose: sum(r["bytes"][d][purpose] for r in self.rounds for d in ("down", "up")) / exchanges
-            for purpose in PURPOSES
-        }
+        derived = ["derived"] if self.config.variates == "derived" else []
+        return " ".join([self.config.algorithm, *derived, *self.config.codec])
 
 
 def read_run(run_dir: Path) -> Run:
     """A whole run."""
     try:
-        config = json_files.read(run_dir / "config.json")
+        config = read_run_record(run_dir)
     except StateError as error:
         raise DataError(f"{run_dir} is not a run directory: {error}") from error
-    if not json_files.has_form(config, _CONFIG):
-        raise DataError(f"{run_dir} is not a run directory: its config.json is of something else")
     rounds = read_rounds(run_dir)
     if not rounds:
         raise DataError(f"{run_dir} has no closed round yet")
-    path = run_dir / "conformal.json"
-    conformal = json_files.read(path) if path.exists() else []
-    if not json_files.has_form(conformal, _CONFORMAL):
-        raise DataError(f"{path} does not hold the prediction sets of a run")
-    return Run(config, rounds, conformal)
+    return Run(run_dir, config, rounds, read_conformal(run_dir))

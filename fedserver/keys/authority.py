@@ -12,7 +12,6 @@ and a renewed certificate can still be revoked by its old serial.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from common import atomic
 from common.access.certificates import certificate, minute, private_key, read, revocation_list
 from common.errors import CertificateError, ConfigError, StateError
+from common.locks import lock
 from common.names import natural, require_name
 from fedserver.keys.issued import AUTHORITY_DAYS, DAYS, HOSTS, SERVER, Issued
 from fedserver.keys.signer import Signer, described, key_pem, new_key
@@ -185,6 +185,6 @@ class Authority:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One process at a time: of two lists of revoked certificates written at once, one would be lost."""
-        with (self.folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with (self.folder / ".lock").open("w") as file:
+            lock(file, wait=True)
             yield

@@ -18,7 +18,11 @@ def seat_reply(run: Run, member: Member) -> pb.JoinReply:
         rounds=config.rounds,
         seed=config.seed,
         model=pb.ModelSpec(
-            **prepared.model,
+            name=prepared.model.name,
+            num_classes=prepared.model.num_classes,
+            image_shape=prepared.model.image_shape,
+            dtype=prepared.model.dtype,
+            width=prepared.model.width,
             fingerprint=run.fingerprint,
             class_names=prepared.class_names,
             mean=prepared.mean,

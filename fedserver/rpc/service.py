@@ -28,7 +28,6 @@ from fedserver.run.members import Members
 from fedserver.run.round import Declined, Excused, Outcome
 from fedserver.run.run import Run
 from fedserver.run.seats import Member, OwnData
-from fedserver.store.seats import described
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
@@ -77,7 +76,7 @@ class Service:
         """A seat that was given after the start is on disk before its client hears of it."""
         if self._members.unwritten:
             try:
-                run.run_dir.write_config(described(run, self._members))
+                run.run_dir.write_config(run.record(self._members.in_order()))
             except OSError:
                 self._members.unseat_unwritten()
                 raise

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import asdict
+
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.run.board import Board
@@ -25,7 +28,7 @@ def status_reply(
         clients=_clients(board, members),
         bytes=[
             pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
-            for direction, counts in traffic.by_purpose().items()
+            for direction, counts in asdict(traffic.by_purpose()).items()
             for purpose, count in counts.items()
         ],
         traffic=[
@@ -36,8 +39,8 @@ def status_reply(
         ],
     )
     if board.last is not None:
-        last = board.last
-        status.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=last.loss))
+        last, loss = board.last, math.nan if board.last.loss is None else board.last.loss
+        status.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=loss))
     return status
 
 

@@ -27,7 +27,8 @@ class Result:
 
     round: int
     accuracy: float
-    loss: float
+    loss: float | None
+    """None where it is not finite."""
 
 
 class Board:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from common.events import Emit
+from common.records.rounds import Norms, RoundRecord, Seconds
+from common.records.traffic import DirectionBytes
 from common.server_step.robust import move_norms
 from common.tensors.layout import Flat, Purpose
 from fedserver.events import UpdateLeftOut
@@ -54,17 +55,27 @@ class Fold:
         """Sums of the step sizes of those who count."""
         return [self._step_sum(update) for update in self.counted.values()]
 
-    def record(self) -> dict[str, Any]:
-        """What rounds.jsonl says of the updates."""
-        updates = self.counted.values()
-        return {
-            "updates": len(updates),
-            **({"left_out": self.left_out} if self._robustness.norm_bound is not None else {}),
-            "train_loss": sum(update.loss / len(updates) for update in updates),
-            "validation_accuracy": _mean(update.validation_accuracy for update in updates),
-            "drift": self.aggregate.drift_diversity(),
-            "layer_drift": self.aggregate.drift_diversity(by_layer=True),
-        }
+    def record(
+        self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
+    ) -> RoundRecord:
+        """What rounds.jsonl says of the round, before x is evaluated."""
+        updates, bounded = self.counted.values(), self._robustness.norm_bound is not None
+        return RoundRecord(
+            round=self.round,
+            accuracy=None,
+            loss=None,
+            updates=len(updates),
+            left_out={**self.left_out} if bounded else None,
+            train_loss=sum(update.loss / len(updates) for update in updates),
+            validation_accuracy=_mean(update.validation_accuracy for update in updates),
+            drift=self.aggregate.drift_diversity(),
+            layer_drift=self.aggregate.drift_diversity(by_layer=True),
+            eta_l=self._run.eta_l(self.round),
+            bytes=sent,
+            seconds=seconds,
+            cka=cka,
+            norms=norms,
+        )
 
     def model_files(self) -> list[Path]:
         """Files that open with the tensors of y_i."""

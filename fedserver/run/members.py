@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from common import seeds
 from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
@@ -54,7 +55,7 @@ class Members:
         self._waiting_changed = asyncio.Event()
         self._gathering = False
         self._joins = TokenBucket(JOINS_PER_S, MAX_WAITING + num_clients)
-        self._shards: list[list[int]] | None = None
+        self._shards: Sequence[Sequence[int]] | None = None
         self._class_names: tuple[str, ...] = ()
 
     @property
@@ -79,7 +80,7 @@ class Members:
         self._emit(ClientsGathered(here=self.num_clients))
         return self.num_clients
 
-    def open(self, shards: list[list[int]], class_names: tuple[str, ...]) -> None:
+    def open(self, shards: Sequence[Sequence[int]], class_names: tuple[str, ...]) -> None:
         """Lets seats be given, now that there are shards to go with them, also to those who wait already."""
         self._shards = shards
         self._class_names = class_names

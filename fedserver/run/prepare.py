@@ -20,7 +20,8 @@ from fedserver.store.checkpoints import Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
-from fedserver.worker.process import Prepared, TorchWorker
+from fedserver.worker.messages import Prepared
+from fedserver.worker.process import TorchWorker
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,12 @@ def require_same_model(run: Run, fingerprint: str) -> None:
 def resume(run: Run, emit: Emit) -> Standing:
     """The state after the newest checkpoint; what is newer is removed."""
     variates = run.variates
-    found = run.checkpoints.newest(lambda c: variates.restore(c.counted, c.norms), emit)
+    found = run.checkpoints.newest(lambda checkpoint: variates.require_whole(checkpoint.counted), emit)
     if found is None:
         variates.restore({}, {})
         standing = start(run)
     else:
+        variates.restore(found.counted, found.norms)
         server = server_state(run)
         if server is not None:
             server.h = dict(found.h)

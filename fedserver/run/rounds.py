@@ -9,26 +9,27 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any
 
 from common import seeds
 from common.errors import RunError
 from common.events import Emit
+from common.records.rounds import RoundRecord, Seconds
 from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
 from fedserver.events import RoundClosed, RoundOpened
 from fedserver.run.board import Board, Result
-from fedserver.run.close import close
+from fedserver.run.close import close, norms, step
 from fedserver.run.deadlines import WaitingRule, supervise
 from fedserver.run.fold import Fold
 from fedserver.run.members import Members
 from fedserver.run.prepare import Standing, prepare, require_same_model, resume, start
 from fedserver.run.round import Answer, Excused, Round, Update
 from fedserver.run.run import Run
+from fedserver.run.seats import restored
 from fedserver.store.run_dir import RunDir
-from fedserver.store.seats import described, seated
 from fedserver.traffic.traffic import Traffic
+from fedserver.worker.messages import Similarity
 from fedserver.worker.process import TorchWorker
 
 
@@ -62,7 +63,7 @@ class Rounds:
             self._members.tell_who_is_here()
         await self._members.complete.wait()
         if self._run_dir.previous is None:
-            self._run_dir.write_config(described(run, self._members))
+            self._run_dir.write_config(run.record(self._members.in_order()))
         try:
             final = await self._all_rounds(run, standing)
             if not self._run_dir.finished():
@@ -83,8 +84,8 @@ class Rounds:
             config = replace(config, num_clients=await self._members.gather(config.gather))
         run = await prepare(config, self._run_id, self._run_dir, self._worker)
         if previous is not None:
-            require_same_model(run, previous["fingerprint"])
-            self._members.restore(seated(previous, run.prepared))
+            require_same_model(run, previous.fingerprint)
+            self._members.restore(restored(previous.clients, run.prepared.shards))
         standing = start(run) if previous is None else resume(run, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
@@ -94,25 +95,25 @@ class Rounds:
 
     async def _catch_up(self, run: Run, done: int) -> None:
         """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.keep_rounds(done)
+        recorded = self._run_dir.go_back(done)
         for record in recorded:
-            if record["accuracy"] is not None:
-                self._board.last = Result(record["round"], record["accuracy"], record["loss"])
-        last = recorded[-1]["round"] if recorded else 0
+            if record.accuracy is not None:
+                self._board.last = Result(record.round, record.accuracy, record.loss)
+        last = recorded[-1].round if recorded else 0
         for r in run.checkpoints.rounds():
             if last < r <= done:
                 checkpoint = run.checkpoints.read(r)
-                await self._report(run, r, checkpoint.flat, checkpoint.closing)
+                await self._report(run, checkpoint.flat, checkpoint.closing)
 
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
         evaluation: asyncio.Task[None] | None = None
         try:
             for r in range(standing.round + 1, run.config.rounds + 1):
-                standing, closing = await self._train(run, r, standing)
+                standing, record = await self._train(run, r, standing)
                 if evaluation is not None:
                     await evaluation
-                evaluation = asyncio.create_task(self._report(run, r, standing.flat, closing))
+                evaluation = asyncio.create_task(self._report(run, standing.flat, record))
             if evaluation is not None:
                 await evaluation
         finally:
@@ -121,7 +122,7 @@ class Rounds:
                 await asyncio.gather(evaluation, return_exceptions=True)
         return standing.flat
 
-    async def _train(self, run: Run, r: int, standing: Standing) -> tuple[Standing, dict[str, Any]]:
+    async def _train(self, run: Run, r: int, standing: Standing) -> tuple[Standing, RoundRecord]:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
         current, coming = await self._open(run, r, standing)
@@ -129,19 +130,20 @@ class Rounds:
         if not fold.counted:
             reasons = {answer.reason for answer in answers if not isinstance(answer, Update)}
             raise RunError(f"round {r}: no client has an update to give: {' | '.join(sorted(reasons)[:3])}")
-        closing: dict[str, Any] = {
-            **await asyncio.to_thread(fold.record),
-            "eta_l": run.eta_l(r),
-            **self._traffic.close_round(),
-            "seconds": {
-                "round": time.monotonic() - started,
-                "train": max(update.train_seconds for update in fold.counted.values()),
-            },
-        }
-        if run.config.cka and run.evaluates(r):
-            updates = await asyncio.to_thread(fold.model_files)
-            closing["cka"] = await self._worker.cka(updates, run.config.cka)
-        return await asyncio.to_thread(close, run, standing, fold, closing), closing
+        sent, detail = self._traffic.close_round()
+        seconds = Seconds(
+            round=time.monotonic() - started,
+            train=max(update.train_seconds for update in fold.counted.values()),
+        )
+        cka = await self._similarity(run, fold) if run.config.cka and run.evaluates(r) else None
+        closed = await asyncio.to_thread(step, run, standing, fold)
+        names = {i: member.name for i, member in self._members.by_index.items()}
+        record = await asyncio.to_thread(fold.record, sent, seconds, cka, norms(run, closed.flat, names))
+        await asyncio.to_thread(close, run, closed, fold.counted, record, detail)
+        return closed, record
+
+    async def _similarity(self, run: Run, fold: Fold) -> Similarity:
+        return await self._worker.cka(await asyncio.to_thread(fold.model_files), run.config.cka)
 
     async def _open(
         self, run: Run, r: int, standing: Standing
@@ -174,29 +176,27 @@ class Rounds:
         await asyncio.to_thread(fold.finish)
         return fold, answers
 
-    async def _report(self, run: Run, r: int, flat: Flat, closing: dict[str, Any]) -> None:
+    async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
         """Evaluates x where that is due and writes the round's record."""
-        result: dict[str, Any] = {"accuracy": None, "loss": None}
-        started = time.monotonic()
+        r, started = record.round, time.monotonic()
         try:
             if run.evaluates(r):
-                result = await self._worker.evaluate(run.model(flat))
-                self._board.last = Result(r, result["accuracy"], result["loss"])
-                closing["seconds"]["evaluate"] = time.monotonic() - started
+                found = await self._worker.evaluate(run.model(flat))
+                self._board.last = Result(r, found.accuracy, found.loss)
+                record = record.evaluated(found, time.monotonic() - started)
         finally:
             # A run that is stopped meanwhile still has this round, only without its evaluation.
-            self._run_dir.append_round({"round": r} | result | closing)
-        down, up = (sum(closing["bytes"][direction].values()) for direction in ("down", "up"))
+            self._run_dir.append_round(record)
         self._emit(
             RoundClosed(
                 round=r,
                 rounds=run.config.rounds,
-                accuracy=result["accuracy"],
-                train_loss=closing["train_loss"],
-                updates=closing["updates"],
-                down_bytes=down,
-                up_bytes=up,
-                seconds=closing["seconds"]["round"],
+                accuracy=record.accuracy,
+                train_loss=record.train_loss,
+                updates=record.updates,
+                down_bytes=record.bytes.down.total,
+                up_bytes=record.bytes.up.total,
+                seconds=record.seconds.round,
             )
         )
 

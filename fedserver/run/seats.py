@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.errors import JoinError
+from common.errors import JoinError, StateError
 from common.names import class_number
+from common.records.run import Seat
 
 MAX_OWN_CLASSES = 10_000
 
@@ -18,7 +19,7 @@ class Member:
     name: str
     index: int
     examples: int
-    shard: list[int] | None
+    shard: Sequence[int] | None
     """Indices into the training split; None for a client with data of its own."""
 
 
@@ -30,11 +31,26 @@ class OwnData:
     class_names: tuple[str, ...]
 
 
-def new_member(name: str, index: int, shard: list[int], own_data: OwnData | None) -> Member:
+def new_member(name: str, index: int, shard: Sequence[int], own_data: OwnData | None) -> Member:
     """A client in its seat: with data of its own, or with the shard of the seat."""
     if own_data is not None:
         return Member(name, index, own_data.examples, None)
     return Member(name, index, len(shard), shard)
+
+
+def restored(seats: Sequence[Seat], shards: Sequence[Sequence[int]]) -> list[Member]:
+    """Who had which seat in a run that goes on. Not all need be taken: others may join later."""
+    indices, names = {seat.index for seat in seats}, {seat.name for seat in seats}
+    if not seats or not len(seats) == len(indices) == len(names) or max(indices) >= len(shards):
+        raise StateError(
+            f"config.json of the run: clients: expected different names in seats 0 to {len(shards) - 1}, "
+            f"got seats {sorted(indices)[:10]}; it is damaged: put a copy back, or choose another --run-dir"
+        )
+    # A client with data of its own tells nothing of its classes, and has no shard.
+    return [
+        Member(seat.name, seat.index, seat.examples, shards[seat.index] if seat.classes else None)
+        for seat in seats
+    ]
 
 
 def require_usable(name: str, own_data: OwnData | None) -> None:

@@ -2,42 +2,35 @@
 
 checkpoints/round-RRRRRR.safetensors holds x, the buffers, c and, for an algorithm that has one, h, with a
 note: the round, the round that counts for every client, how the round went, and a checksum over the tensors.
-The c_i are in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
+The note grows with the number of clients, some 70 bytes each, but not with clients times tensors. The c_i are
+in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
 what else the run directory says about it can be made from it again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from common.errors import StateError
 from common.events import Emit
-from common.json_files import has_form
-from common.records.rounds import BYTES
+from common.records import form
+from common.records.checkpoint import CheckpointNote
+from common.records.form import FormError
+from common.records.rounds import RoundRecord
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
 from fedserver.events import CheckpointUnusable
 
 KEPT = 3
 """Checkpoints that are kept, so that there is an older one if the newest is damaged."""
-_TOLD = ("round", "counted", "norms", "shared", "closing")
-_NOTE = {
-    "round": int,
-    "counted": {str: int},
-    "norms": {str: float},
-    "shared": bool,
-    "closing": {"updates": int, "train_loss": float, "bytes": BYTES, "seconds": {"round": float}},
-    "has_h": bool,
-    "crc32c": int,
-}
 _FILE = re.compile(r"round-(\d{6,})\.safetensors")
 
 
@@ -56,7 +49,7 @@ class Checkpoint:
     """||c_i|| by client index."""
     shared: bool
     """Whether c follows from what x did in this round."""
-    closing: dict[str, Any] = field(default_factory=dict)
+    closing: RoundRecord
     """The round's record but for the evaluation of x."""
 
 
@@ -84,9 +77,16 @@ class Checkpoints:
             flat[: len(checkpoint.flat)] = checkpoint.flat
             for k, value in enumerate(checkpoint.h.values(), start=len(self._model.specs)):
                 layout.array(flat, k).reshape(-1)[:] = value
-        told = {name: getattr(checkpoint, name) for name in _TOLD}
-        told |= {"has_h": bool(checkpoint.h), "crc32c": google_crc32c.value(flat)}
-        note = {"checkpoint": json.dumps(told)}
+        told = CheckpointNote(
+            round=checkpoint.round,
+            counted=checkpoint.counted,
+            norms={**checkpoint.norms},
+            shared=checkpoint.shared,
+            closing=checkpoint.closing,
+            has_h=bool(checkpoint.h),
+            crc32c=google_crc32c.value(flat),
+        )
+        note = {"checkpoint": form.text(told)}
         safetensors_files.write(self._path(checkpoint.round), layout, flat, Purpose.MODEL, note=note)
         for r in self.rounds()[:-KEPT]:
             self._path(r).unlink(missing_ok=True)
@@ -98,34 +98,49 @@ class Checkpoints:
 
     def read(self, r: int) -> Checkpoint:
         """The checkpoint of a round; raises if it is damaged."""
+        path, note = self._path(r), self._note(r)
+        layout = self._layout(note.has_h)
+        flat = safetensors_files.read(path, layout)
+        if google_crc32c.value(flat) != note.crc32c:
+            raise StateError(f"{path} is damaged: its checksum is wrong")
+        tensors = layout.specs[len(self._model.specs) :]
+        keys = self._model.indices(Purpose.MODEL)[: len(tensors)]
+        h = {
+            key: np.array(layout.array(flat, len(self._model.specs) + k)).reshape(-1)
+            for k, key in enumerate(keys)
+        }
+        return Checkpoint(
+            round=r,
+            flat=flat[: self._model.num_bytes],
+            h=h,
+            counted=note.counted,
+            norms={i: math.inf if size is None else size for i, size in note.norms.items()},
+            shared=note.shared,
+            closing=note.closing,
+        )
+
+    def _note(self, r: int) -> CheckpointNote:
         path = self._path(r)
         try:
-            told = json.loads(safetensors_files.read_note(path)["checkpoint"])
-            if not has_form(told, _NOTE) or told["round"] != r:
-                raise StateError(f"{path} is not a checkpoint of round {r}: its note has another form")
-            layout = self._layout(bool(told.pop("has_h")))
-            flat = safetensors_files.read(path, layout)
-            if google_crc32c.value(flat) != told.pop("crc32c"):
-                raise StateError(f"{path} is damaged: its checksum is wrong")
-            for name in ("counted", "norms"):
-                told[name] = {int(i): value for i, value in told[name].items()}
-            tensors = layout.specs[len(self._model.specs) :]
-            keys = self._model.indices(Purpose.MODEL)[: len(tensors)]
-            h = {
-                key: np.array(layout.array(flat, len(self._model.specs) + k)).reshape(-1)
-                for k, key in enumerate(keys)
-            }
-            return Checkpoint(flat=flat[: self._model.num_bytes], h=h, **told)
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            note = form.read(CheckpointNote, json.loads(safetensors_files.read_note(path)["checkpoint"]))
+        except FormError as error:
+            raise StateError(f"{path} is not a checkpoint of this run: in its note, {error}") from error
+        except (KeyError, ValueError, RecursionError) as error:
             raise StateError(f"{path} is not a checkpoint of this run: {error!r}") from error
+        if note.round != r:
+            raise StateError(f"{path} is not a checkpoint of round {r}: its note says round {note.round}")
+        return note
 
-    def newest(self, usable: Callable[[Checkpoint], None], emit: Emit) -> Checkpoint | None:
-        """The newest one that is whole and that `usable` does not raise for; None if there is none."""
+    def newest(self, require_usable: Callable[[Checkpoint], None], emit: Emit) -> Checkpoint | None:
+        """The newest one that is whole and that `require_usable` does not raise for; None if there is none.
+
+        Nothing on disk is changed.
+        """
         rounds = self.rounds()
         for r in reversed(rounds):
             try:
                 checkpoint = self.read(r)
-                usable(checkpoint)
+                require_usable(checkpoint)
             except StateError as error:
                 emit(CheckpointUnusable(reason=str(error)))
                 continue

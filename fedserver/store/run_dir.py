@@ -1,33 +1,29 @@
-"""The run directory: what a run leaves behind for people and scripts.
+"""The run directory: what a run leaves behind for people and scripts; docs/run-directory.md has every file.
 
-config.json           the resolved settings, run id, S_svr, clients
-rounds.jsonl          one object per closed round
-model.safetensors     x, by state-dict names
-traffic.json          the byte ledger of the whole run, what passed outside of rounds included
-conformal.json        prediction sets of the final x; written last
-control.safetensors   c, by the names of S_svr
-ledger/               c_i of every client as last counted
-checkpoints/          the state after each of the last rounds
-spool/                updates of the open round
+Here it is locked, looked into for a run that goes on, and written.
 """
 
 from __future__ import annotations
 
-import fcntl
-import json
-import math
-import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from common import json_files
-from common.atomic import replacing, write_json
 from common.errors import ConfigError, StateError
-from common.records.rounds import read_rounds
+from common.locks import lock
+from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
+from common.records.rounds import ROUNDS, RoundRecord, read_rounds
+from common.records.run import CONFIG, RunRecord, read_run_record
+from common.records.traffic import TRAFFIC, TRAFFIC_LINES, RoundTraffic, TrafficRecord, cut_traffic
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
+from fedserver.config import RunConfig
+from fedserver.store.first_format import in_todays_form, separate_traffic
+
+MODEL = "model.safetensors"
+CONTROL = "control.safetensors"
 
 
 class RunDir:
@@ -35,7 +31,7 @@ class RunDir:
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
-        self.previous: dict[str, Any] | None = None
+        self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -52,10 +48,11 @@ class RunDir:
         """Locks the directory, and looks whether a run goes on in it."""
         path = self.path
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (path / "config.json").exists() and resume:
-                self.previous = _run_of(json_files.read(path / "config.json"))
-            for name in ("config.json", "model.safetensors"):
+            if not lock(self._lock):
+                raise ConfigError(f"--run-dir {path} is in use by another server; choose another")
+            if (path / CONFIG).exists() and resume:
+                self.previous = read_run_record(path)
+            for name in (CONFIG, MODEL):
                 if self.previous is None and (path / name).exists():
                     raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
             shutil.rmtree(path / "spool", ignore_errors=True)
@@ -63,24 +60,26 @@ class RunDir:
                 # Left by a server that ended before its clients were seated.
                 for name in ("ledger", "checkpoints"):
                     shutil.rmtree(path / name, ignore_errors=True)
-            (path / "rounds.jsonl").touch()
-        except BlockingIOError as error:
-            raise ConfigError(f"--run-dir {path} is in use by another server; choose another") from error
+            (path / ROUNDS).touch()
         except OSError as error:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: OSError) -> StateError:
         return StateError(f"--run-dir {self.path} cannot be written: {error.strerror}; choose another")
 
-    def require_same_settings(self, settings: dict[str, Any]) -> None:
-        """Raises if the run that goes on here has other settings, and says which."""
+    def require_same_settings(self, config: RunConfig) -> None:
+        """Raises if the run that goes on here has other settings, and says which.
+
+        A setting that did not exist yet when the run began has the value that it has if nobody gives it.
+        """
         if self.previous is None:
             return
-        now = json.loads(json.dumps(settings))
+        then, now = RunConfig().as_dict() | self.previous.settings, config.as_dict()
         different = [
-            f"--{name.replace('_', '-')} was {self.previous.get(name)!r} and is {value!r}"
-            for name, value in now.items()
-            if self.previous.get(name) != value
+            f"--{name.replace('_', '-')} was {value!r}"
+            + (f" and is {now[name]!r}" if name in now else ", which this release does not know")
+            for name, value in then.items()
+            if name not in now or now[name] != value
         ]
         if different:
             raise ConfigError(
@@ -88,16 +87,22 @@ class RunDir:
                 "give the same, or choose a new directory"
             )
 
-    def keep_rounds(self, last: int) -> list[dict[str, Any]]:
-        """Drops the records of rounds later than `last`, and returns the others."""
-        kept = [record for record in read_rounds(self.path) if record["round"] <= last]
-        with replacing(self.path / "rounds.jsonl") as scratch:
-            scratch.write_text("".join(json.dumps(record) + "\n" for record in kept))
+    def go_back(self, last: int) -> list[RoundRecord]:
+        """Drops what was written of rounds later than `last`; returns the records of the others."""
+        assert self.previous is not None, "only a run that goes on goes back"
+        separate_traffic(self.path, last)
+        cut_traffic(self.path, last)
+        kept = [self._of_today(record) for record in read_rounds(self.path) if record.round <= last]
+        json_files.write_lines(self.path / ROUNDS, kept)
         return kept
+
+    def _of_today(self, record: RoundRecord) -> RoundRecord:
+        seats = self.previous.clients if self.previous is not None else ()
+        return in_todays_form(record, {seat.index: seat.name for seat in seats})
 
     def finished(self) -> bool:
         """Whether everything is written that a run writes."""
-        return (self.path / "conformal.json").exists()
+        return (self.path / CONFORMAL).exists()
 
     def __enter__(self) -> RunDir:
         return self
@@ -107,40 +112,27 @@ class RunDir:
     ) -> None:
         self._lock.close()
 
-    def write_config(self, config: dict[str, Any]) -> None:
+    def write_config(self, record: RunRecord) -> None:
         """Writes config.json."""
-        write_json(self.path / "config.json", config)
+        json_files.write(self.path / CONFIG, record)
 
     def write_state(self, layout: Layout, flat: Flat) -> None:
         """Writes x and c."""
-        safetensors_files.write(self.path / "model.safetensors", layout, flat, Purpose.MODEL, Purpose.BUFFER)
-        safetensors_files.write(self.path / "control.safetensors", layout, flat, Purpose.CONTROL)
+        safetensors_files.write(self.path / MODEL, layout, flat, Purpose.MODEL, Purpose.BUFFER)
+        safetensors_files.write(self.path / CONTROL, layout, flat, Purpose.CONTROL)
 
-    def write_traffic(self, traffic: dict[str, Any]) -> None:
+    def write_traffic(self, record: TrafficRecord) -> None:
         """Writes traffic.json."""
-        write_json(self.path / "traffic.json", traffic)
+        json_files.write(self.path / TRAFFIC, record)
 
-    def write_conformal(self, sets: list[dict[str, float]]) -> None:
+    def write_conformal(self, sets: Sequence[PredictionSets]) -> None:
         """Writes conformal.json; it comes last, so a run that has it is whole."""
-        write_json(self.path / "conformal.json", sets)
+        json_files.write(self.path / CONFORMAL, ConformalRecord(sets=tuple(sets)))
 
-    def append_round(self, record: dict[str, Any]) -> None:
+    def append_traffic(self, record: RoundTraffic) -> None:
+        """Adds a line to traffic.jsonl. It does not count before the round does: see `go_back`."""
+        json_files.append(self.path / TRAFFIC_LINES, record)
+
+    def append_round(self, record: RoundRecord) -> None:
         """Adds a line to rounds.jsonl."""
-        with (self.path / "rounds.jsonl").open("a") as file:
-            file.write(json.dumps(without_nan(record)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _run_of(config: Any) -> dict[str, Any] | None:
-    """A config.json, if it is one that a run has written."""
-    needed = {"run_id": str, "fingerprint": str, "clients": list}
-    written = isinstance(config, dict) and all(isinstance(config.get(k), v) for k, v in needed.items())
-    return config if written else None
-
-
-def without_nan(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null stands for them."""
-    if isinstance(value, dict):
-        return {key: without_nan(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        json_files.append(self.path / ROUNDS, self._of_today(record))

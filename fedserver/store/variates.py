@@ -37,8 +37,16 @@ class Variates:
         for each in (folder, archive):
             each.mkdir(parents=True, exist_ok=True)
 
+    def require_whole(self, counted: dict[int, int]) -> None:
+        """Raises unless every variate that counted after some round is here and whole."""
+        if self.layout.specs:
+            for i, r in counted.items():
+                path = self._path(i, r)
+                archived = self._archive / path.name
+                safetensors_files.read(archived if archived.exists() else path, self.layout)
+
     def restore(self, counted: dict[int, int], norms: dict[int, float]) -> None:
-        """Goes back to what counted after some round; raises if a variate of then is not whole."""
+        """Goes back to what counted after some round, and forgets what is newer."""
         self.counted, self.norms = dict(counted), dict(norms)
         for path, i, r in _files(self._archive):
             if self.counted.get(i) == r:
@@ -48,8 +56,6 @@ class Variates:
                 path.replace(self._archive / path.name)  # An older checkpoint may need it.
             elif r != self.counted.get(i):
                 path.unlink()
-        for i in self.counted:
-            self.read(i)
 
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
 from google.protobuf.message import Message
 
 from common.errors import WireError
+from common.records.traffic import DirectionBytes, OpenRoundBytes, RoundTraffic, Socket, TrafficRecord
 from common.wire.byte_counts import ByteCounts
 from common.wire.capture import CaptureWriter
 from common.wire.chunks import Chunk, M
@@ -56,17 +56,14 @@ class Traffic:
         """From now on messages about round r are counted in it."""
         self._round = r
 
-    def close_round(self) -> dict[str, Any]:
-        """What the round that closes has cost, for its record."""
-        closed, self._open, self._round = self._open, ByteCounts(), 0
+    def close_round(self) -> tuple[DirectionBytes, RoundTraffic]:
+        """What the round that closes has cost: all clients together, and in detail."""
+        r, closed, self._open, self._round = self._round, self._open, ByteCounts(), 0
         self._rest.update(closed)
-        return {
-            "bytes": closed.by_purpose(),
-            "socket": self._socket_bytes_of_round(),
-            "traffic": closed.detailed(),
-        }
+        detail = RoundTraffic(round=r, traffic=closed.detailed(), socket=self._socket_bytes_of_round())
+        return closed.by_purpose(), detail
 
-    def _socket_bytes_of_round(self) -> dict[str, dict[str, int]] | None:
+    def _socket_bytes_of_round(self) -> Socket | None:
         if self._connections is None:
             return None
         self._connections.sample()
@@ -74,21 +71,22 @@ class Traffic:
         self._socket_closed = self._connections.total.copy()
         return _socket_table(since)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> TrafficRecord:
         """Everything since the server started, inside and outside of rounds."""
         if self._connections is not None:
             self._connections.sample()
             self._connections.count_strangers()
         total = self._total()
-        return {
-            "bytes": total.by_purpose(),
-            "outside": self._outside.by_purpose(),
-            "open": {"round": self._round, "bytes": self._open.by_purpose()} if self._round else None,
-            "socket": None if self._connections is None else _socket_table(self._connections.total),
-            "traffic": total.detailed(),
-        }
+        still_open = OpenRoundBytes(round=self._round, bytes=self._open.by_purpose()) if self._round else None
+        return TrafficRecord(
+            bytes=total.by_purpose(),
+            outside=self._outside.by_purpose(),
+            open=still_open,
+            socket=None if self._connections is None else _socket_table(self._connections.total),
+            traffic=total.detailed(),
+        )
 
-    def by_purpose(self) -> dict[str, dict[str, int]]:
+    def by_purpose(self) -> DirectionBytes:
         """All bytes since the server started."""
         return self._sums.by_purpose()
 
@@ -132,7 +130,7 @@ class Traffic:
             self._connections.sample(at_most_every=SAMPLE_S)
 
 
-def _socket_table(counts: Counter[tuple[str, str]]) -> dict[str, dict[str, int]]:
+def _socket_table(counts: Counter[tuple[str, str]]) -> Socket:
     return {client: {d: counts[client, d] for d in DIRECTIONS} for client in sorted({c for c, _ in counts})}
 
 

@@ -8,27 +8,16 @@ coverage mean a better model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from common.records.conformal import PredictionSets
 
 Probabilities = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 KAPPAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
-
-
-@dataclass(frozen=True)
-class PredictionSets:
-    """What prediction sets at one kappa are like on data that were not used to choose tau."""
-
-    kappa: float
-    tau: float
-    coverage: float
-    """Share of examples whose class is in its set; should be at least 1 - kappa."""
-    mean_size: float
-    """Mean number of classes in a set."""
 
 
 def threshold(probabilities: Probabilities, labels: Labels, kappa: float) -> float:
@@ -42,13 +31,13 @@ def prediction_sets(
     calibration: tuple[Probabilities, Labels],
     test: tuple[Probabilities, Labels],
     kappas: Sequence[float] = KAPPAS,
-) -> list[PredictionSets]:
+) -> tuple[PredictionSets, ...]:
     """Coverage and size of the sets for every kappa."""
     probabilities, labels = test
     found = []
     for kappa in kappas:
         tau = threshold(*calibration, kappa)
         members = probabilities >= tau
-        coverage = members[np.arange(len(labels)), labels].mean()
-        found.append(PredictionSets(kappa, tau, float(coverage), float(members.sum(1).mean())))
-    return found
+        coverage, size = members[np.arange(len(labels)), labels].mean(), members.sum(1).mean()
+        found.append(PredictionSets(kappa=kappa, tau=tau, coverage=float(coverage), mean_size=float(size)))
+    return tuple(found)

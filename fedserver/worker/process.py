@@ -3,53 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from common.errors import ConfigError, FedError, RunError
-from common.tensors.layout import Flat, Purpose, TensorSpec
+from common.records.conformal import PredictionSets
+from common.records.rounds import Evaluation
+from common.tensors.layout import Flat
 from fedserver.config import RunConfig
+from fedserver.worker.messages import CompareModels, Prepared, Reply, Request, Similarity, encoded, reply_of
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """What the worker built: the model's tensors with their first values, and the shards."""
-
-    model: dict[str, Any]
-    specs: tuple[TensorSpec, ...]
-    classifier: tuple[str, ...]
-    class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    shards: list[list[int]]
-    histograms: list[list[int]]
-    """Examples of each class in each shard."""
-    augment: bool
-    x0: Flat
-
-    @classmethod
-    def from_reply(cls, reply: dict[str, Any], x0: Flat) -> Prepared:
-        """What the worker answers, in the server's terms."""
-        return cls(
-            model=reply["model"],
-            specs=tuple(TensorSpec(n, d, tuple(s), Purpose(p)) for n, d, s, p in reply["tensors"]),
-            classifier=tuple(reply["classifier"]),
-            class_names=tuple(reply["class_names"]),
-            mean=tuple(reply["mean"]),
-            std=tuple(reply["std"]),
-            shards=reply["shards"],
-            histograms=reply["histograms"],
-            augment=reply["augment"],
-            x0=x0,
-        )
+T = TypeVar("T")
 
 
 class TorchWorker(Protocol):
@@ -58,13 +30,13 @@ class TorchWorker(Protocol):
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
 
-    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+    async def evaluate(self, flat: Flat) -> Evaluation:
         """Accuracy and loss on the test set of the model whose tensors open this buffer."""
 
-    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
         """Coverage and size of conformal prediction sets of the same."""
 
-    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models by layer, from the files of their updates."""
 
 
@@ -84,42 +56,37 @@ class WorkerProcess:
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
-        request = {"ask": "prepare", "settings": config.as_dict()}
-        reply, x0 = await self._ask(request, wants_bytes=True)
-        return Prepared.from_reply(reply, np.frombuffer(x0, np.uint8))
+        reply, x0 = await self._ask(Request(prepare=config))
+        return Prepared.of(_given(reply.built), np.frombuffer(x0, np.uint8))
 
-    async def evaluate(self, flat: Flat) -> dict[str, Any]:
+    async def evaluate(self, flat: Flat) -> Evaluation:
         """Accuracy and loss on the test set."""
-        return (await self._ask({"ask": "evaluate"}, flat))[0]
+        return _given((await self._ask(Request(evaluate=True), flat))[0].evaluation)
 
-    async def conformal(self, flat: Flat, seed: int) -> list[dict[str, float]]:
+    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
         """Conformal prediction sets on the test set."""
-        reply, _ = await self._ask({"ask": "conformal", "seed": seed}, flat)
-        sets: list[dict[str, float]] = reply["sets"]
-        return sets
+        return _given((await self._ask(Request(conformal=seed), flat))[0].sets)
 
-    async def cka(self, updates: list[Path], num_images: int) -> dict[str, float]:
+    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models."""
-        paths = [str(path.absolute()) for path in updates]
-        return (await self._ask({"ask": "cka", "updates": paths, "num_images": num_images}))[0]
+        question = CompareModels(
+            updates=tuple(str(path.absolute()) for path in updates), num_images=num_images
+        )
+        return _given((await self._ask(Request(cka=question)))[0].similarity)
 
-    async def _ask(
-        self, request: dict[str, Any], flat: Flat | None = None, *, wants_bytes: bool = False
-    ) -> tuple[dict[str, Any], bytes]:
-        return await asyncio.to_thread(self._converse, request, flat, wants_bytes)
+    async def _ask(self, request: Request, flat: Flat | None = None) -> tuple[Reply, bytes]:
+        return await asyncio.to_thread(self._converse, replace(request, flat=flat is not None), flat)
 
-    def _converse(
-        self, request: dict[str, Any], flat: Flat | None, wants_bytes: bool
-    ) -> tuple[dict[str, Any], bytes]:
+    def _converse(self, request: Request, flat: Flat | None) -> tuple[Reply, bytes]:
         with self._lock:
             try:
-                self._connection.send_bytes(json.dumps(request | {"flat": flat is not None}).encode())
+                self._connection.send_bytes(encoded(request))
                 if flat is not None:
                     self._connection.send_bytes(flat.data)
-                reply = json.loads(self._connection.recv_bytes())
-                if "error" in reply:
-                    raise (ConfigError if reply["exit_code"] == 2 else FedError)(reply["error"])
-                return reply, self._connection.recv_bytes() if wants_bytes else b""
+                reply = reply_of(self._connection.recv_bytes())
+                if reply.failure is not None:
+                    raise (ConfigError if reply.failure.exit_code == 2 else FedError)(reply.failure.error)
+                return reply, self._connection.recv_bytes() if reply.built is not None else b""
             except (EOFError, OSError) as error:
                 raise RunError("the worker process ended unexpectedly; its last words are above") from error
 
@@ -128,3 +95,8 @@ class WorkerProcess:
         self._process.terminate()
         self._process.wait()
         self._connection.close()
+
+
+def _given(answer: T | None) -> T:
+    assert answer is not None, "a reply answers what was asked, or says why not"
+    return answer

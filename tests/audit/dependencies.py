@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import UnavailableError
-from common.json_files import has_form
+from common.records import form
+from common.records.form import FormError
 
 TIMEOUT_S = 10
-_REPORT = {"dependencies": [{"name": str, "version": (str, ...), "vulns": ([{"id": str}], ...)}]}
+
+
+@dataclass(frozen=True)
+class Vulnerability:
+    """One that is known."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """A pinned package; without `vulns` it was not checked."""
+
+    name: str
+    version: str | None = None
+    vulns: tuple[Vulnerability, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What pip-audit prints."""
+
+    dependencies: tuple[Dependency, ...]
 
 
 def vulnerabilities(pip_audit: str, requirements: Path) -> list[str]:
@@ -27,15 +50,14 @@ def vulnerabilities(pip_audit: str, requirements: Path) -> list[str]:
 def lines(report: str) -> list[str]:
     """What a report of pip-audit says. A service that knows no dependency at all was not reached."""
     try:
-        found: Any = json.loads(report)
-    except ValueError:
-        found = None
-    if not has_form(found, _REPORT):
-        raise UnavailableError("the vulnerability service cannot be reached; dependencies were not checked")
-    checked = [each for each in found["dependencies"] if "vulns" in each]
-    if not checked:
-        count = len(found["dependencies"])
+        found = form.read(Report, json.loads(report)).dependencies
+    except (ValueError, FormError) as error:
         raise UnavailableError(
-            f"the vulnerability service cannot be reached; {count} dependencies were not checked"
+            "the vulnerability service cannot be reached; dependencies were not checked"
+        ) from error
+    checked = [each for each in found if each.vulns is not None]
+    if not checked:
+        raise UnavailableError(
+            f"the vulnerability service cannot be reached; {len(found)} dependencies were not checked"
         )
-    return [f"{each['name']} {each['version']}: {v['id']}" for each in checked for v in each["vulns"]]
+    return [f"{each.name} {each.version}: {known.id}" for each in checked for known in each.vulns or ()]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -17,27 +17,47 @@ from common.commandline import settings_file
 from common.data import imagefolder, published
 from common.errors import FedError
 from common.events import unheard
+from common.records import form
+from common.records.checkpoint import CheckpointNote
+from common.records.client import Owner
+from common.records.conformal import ConformalRecord
+from common.records.form import Record
+from common.records.rounds import RoundRecord
+from common.records.run import RunRecord
+from common.records.traffic import RoundTraffic, TrafficRecord
 from common.tensors import safetensors_files
 from common.tensors.layout import Purpose
-from common.wire.messages import DIRECTIONS, PURPOSES
+from common.wire.byte_counts import ByteCounts
 from fedclient.store.state import RunFiles
 from fedlab.reports.runs import read_run
 from fedserver.config import RunConfig
 from fedserver.run.members import Members
+from fedserver.run.seats import restored
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
-from fedserver.store.seats import seated
 from fedserver.store.variates import Variates
 from fedserver.worker.partition import read_partition
-from fedwire.stats import compare_with_run
+from fedwire.stats import Ratios, Statistics, compare_with_run
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
 from tests.fuzz.target import Target
 
 _RUN = Path(__file__).parent.parent / "data" / "run"
-_RUN_FILES = ("config.json", "rounds.jsonl", "conformal.json", "traffic.json")
-_KEPT = ("config.json", "rounds.jsonl", "traffic.json")
-_BYTES = {direction: dict.fromkeys(PURPOSES, 1) for direction in DIRECTIONS}
+_FIRST = Path(__file__).parent.parent / "data" / "run-format-1"
+_RECORDS: tuple[type[Record], ...] = (
+    RunRecord,
+    RoundRecord,
+    RoundTraffic,
+    TrafficRecord,
+    CheckpointNote,
+    ConformalRecord,
+    Owner,
+)
+_RUN_FILES = ("config.json", "rounds.jsonl", "conformal.json", "traffic.json", "traffic.jsonl")
+_NO_BYTES = ByteCounts().by_purpose()
+_NOTHING = Statistics(
+    messages=0, bytes=_NO_BYTES, ratios=Ratios(None, None), rounds={}, clients={}, tensors=(), traffic={}
+)
 _DATA_FILES = ("images.npy", "labels.npy", "classes.json")
 
 
@@ -53,10 +73,11 @@ def checkpoint(data: bytes) -> None:
     checkpoints = Checkpoints(folder, known.LAYOUT)
     (folder / "round-000001.safetensors").write_bytes(data)
     variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
-    found = checkpoints.newest(lambda c: variates.restore(c.counted, c.norms), lambda line: None)
+    found = checkpoints.newest(lambda c: variates.require_whole(c.counted), unheard)
     assert found is not None
     assert found.round == 1
-    assert f"{found.closing['train_loss']:.4f} {found.closing['seconds']['round']:.1f}"
+    variates.restore(found.counted, found.norms)
+    assert f"{found.closing.train_loss:.4f} {found.closing.seconds.round:.1f}"
 
 
 def checkpoint_seeds() -> list[bytes]:
@@ -64,10 +85,8 @@ def checkpoint_seeds() -> list[bytes]:
     folder = _folder("written")
     found = []
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
-        closing = {"updates": 2, "train_loss": 0.5, "bytes": _BYTES}
-        closing["seconds"] = {"round": 1.0, "train": 0.5}
         Checkpoints(folder, known.LAYOUT).write(
-            Checkpoint(1, known.values(), h, counted={}, norms={0: 0.5}, shared=True, closing=closing)
+            Checkpoint(1, known.values(), h, {}, norms={0: 0.5}, shared=True, closing=known.ROUND)
         )
         found.append((folder / "round-000001.safetensors").read_bytes())
     return found
@@ -108,10 +127,9 @@ def partition_seeds() -> list[bytes]:
 def run_dir(data: bytes) -> None:
     """A run directory, for the server that goes on with it and for those who read it."""
     folder = _folder("run-dir")
-    for name, content in zip(_RUN_FILES, [*script(data), b"", b"", b"", b""], strict=False):
+    for name, content in zip(_RUN_FILES, [*script(data), *[b""] * len(_RUN_FILES)], strict=False):
         (folder / name).write_bytes(content)
-    compared: dict[str, Any] = {"rounds": {}, "traffic": {}}
-    for read in (_go_on, _read, lambda path: compare_with_run(compared, path)):
+    for read in (_go_on, _read, lambda path: compare_with_run(_NOTHING, path)):
         with suppress(FedError):
             read(folder)
 
@@ -119,9 +137,9 @@ def run_dir(data: bytes) -> None:
 def _go_on(folder: Path) -> None:
     with RunDir(folder, resume=True) as found:
         if found.previous is not None:
-            Members(2).restore(seated(found.previous, known.PREPARED))
-            found.require_same_settings(RunConfig().as_dict())
-        found.keep_rounds(1)
+            Members(2).restore(restored(found.previous.clients, known.PREPARED.shards))
+            found.require_same_settings(RunConfig())
+            found.go_back(1)
 
 
 def _read(folder: Path) -> None:
@@ -138,11 +156,38 @@ def _read(folder: Path) -> None:
 
 def run_dir_seeds() -> list[bytes]:
     """A real one, and its first round."""
-    config, rounds, traffic = ((_RUN / name).read_bytes() for name in _KEPT)
-    rounds = rounds.replace(b'"evaluate"', b'"train": 0.5, "evaluate"')
-    conformal = b'[{"kappa": 0.1, "coverage": 0.9, "mean_size": 1.5}]'
-    first = rounds.split(b"\n")[0] + b"\n"
-    return [scripted([config, lines, conformal, traffic]) for lines in (rounds, first)]
+    files = {path.name: path.read_bytes() for path in _RUN.iterdir()}
+    files["conformal.json"] = (
+        b'{"format": 2, "sets": [{"kappa": 0.1, "tau": 0, "coverage": 1, "mean_size": 1}]}'
+    )
+    first = files | {"rounds.jsonl": files["rounds.jsonl"].split(b"\n")[0] + b"\n"}
+    return [scripted([each[name] for name in _RUN_FILES]) for each in (files, first, _of_first_format())]
+
+
+def _of_first_format() -> dict[str, bytes]:
+    files = dict.fromkeys(_RUN_FILES, b"")
+    files["conformal.json"] = b'[{"kappa": 0.1, "tau": 0.2, "coverage": 0.9, "mean_size": 1.5}]'
+    return files | {name: (_FIRST / name).read_bytes() for name in ("config.json", "rounds.jsonl")}
+
+
+def record(data: bytes) -> None:
+    """One JSON value, as every kind of record: one that is read is the same when written and read again."""
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    for kind in _RECORDS:
+        with suppress(FedError):
+            found = form.read(kind, value)
+            assert form.read(kind, json.loads(form.text(found))) == found
+
+
+def record_seeds() -> list[bytes]:
+    """One of each kind."""
+    note = safetensors_files.read_note(_FIRST / "checkpoints" / "round-000001.safetensors")
+    lines = [(_RUN / name).read_bytes().split(b"\n")[0] for name in ("rounds.jsonl", "traffic.jsonl")]
+    whole = [(_RUN / name).read_bytes() for name in ("config.json", "traffic.json")]
+    return [*lines, *whole, note["checkpoint"].encode(), b'{"client": "a", "model": "f00"}']
 
 
 def settings(data: bytes) -> None:
@@ -199,6 +244,7 @@ TARGETS = {
     "checkpoint": Target(checkpoint, checkpoint_seeds, mutators.safetensors),
     "variate": Target(variate, variate_seeds, mutators.safetensors),
     "partition": Target(partition, partition_seeds, mutators.json_value),
+    "record": Target(record, record_seeds, mutators.json_value),
     "run-dir": Target(run_dir, run_dir_seeds, mutators.json_files),
     "settings": Target(settings, settings_seeds),
     "data-set": Target(data_set, data_set_seeds, mutators.files),

@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from common.algorithms import ALGORITHMS
+from common.models.spec import ModelSpec
+from common.records.rounds import Norms, RoundRecord, Seconds
+from common.records.traffic import DirectionBytes, PurposeBytes
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, fingerprint
 from common.wire.chunks import chunk_frames
@@ -20,7 +23,7 @@ from common.wire.encoding import Encoding, downward
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
-from fedserver.worker.process import Prepared
+from fedserver.worker.messages import Prepared
 
 RUN_ID = "0a1b2c"
 CLIENT = "client-1"
@@ -49,16 +52,33 @@ def values() -> Flat:
 
 
 PREPARED = Prepared(
-    model={"name": "m:f", "num_classes": 2, "image_shape": (4,), "dtype": "float32", "width": 1.0},
+    model=ModelSpec(name="m:f", num_classes=2, image_shape=(4,)),
     specs=MODEL.specs,
     classifier=("head.weight",),
     class_names=("cat", "dog"),
     mean=(0.5,),
     std=(0.25,),
-    shards=[[0, 2], [1, 3, 4]],
-    histograms=[[1, 1], [2, 1]],
+    shards=((0, 2), (1, 3, 4)),
+    histograms=((1, 1), (2, 1)),
     augment=False,
     x0=values()[: MODEL.num_bytes],
+)
+
+
+_SENT = PurposeBytes(model=1, buffer=1, control=1, other=1)
+ROUND = RoundRecord(
+    round=1,
+    accuracy=None,
+    loss=None,
+    updates=2,
+    train_loss=0.5,
+    validation_accuracy=None,
+    drift={"head.weight": 0.5},
+    layer_drift={"head": 0.5},
+    eta_l=0.1,
+    bytes=DirectionBytes(down=_SENT, up=_SENT),
+    seconds=Seconds(round=1.0, train=0.5),
+    norms=Norms(c=0.5, clients={CLIENT: 0.5}),
 )
 
 

@@ -1,0 +1,38 @@
+"""The note in a checkpoint: everything about a round that is not a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.records.form import Count, Positive, Record
+from common.records.rounds import RoundRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointNote(Record):
+    """In the metadata of checkpoints/round-RRRRRR.safetensors, under `checkpoint`."""
+
+    round: Positive
+    """Number of the round, from 1."""
+    counted: dict[int, Positive]
+    """The last round that each client's update counted in, by client index."""
+    norms: dict[int, float | None]
+    """Euclidean norms of the c_i, by client index."""
+    shared: bool
+    """Whether c follows from what x did in this round."""
+    closing: RoundRecord
+    """What rounds.jsonl says of the round, before x is evaluated."""
+    has_h: bool
+    """Whether the file holds the server's own state h (FedDyn)."""
+    crc32c: Count
+    """Of all tensors, as they follow each other in memory."""
+
+    @classmethod
+    def from_first(cls, value: Any) -> Any:
+        """`closing` had no round and no evaluation of its own."""
+        try:
+            start = {"round": value["round"], "accuracy": None, "loss": None}
+            return value | {"closing": start | value["closing"]}
+        except (KeyError, TypeError):
+            return value

@@ -1,0 +1,143 @@
+"""Prints docs/run-directory.md: every file that a run and its clients leave behind, from the types."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import get_args
+
+from common.records.checkpoint import CheckpointNote
+from common.records.client import Owner
+from common.records.conformal import ConformalRecord
+from common.records.form import FORMAT, described, members
+from common.records.rounds import RoundRecord
+from common.records.run import RunRecord
+from common.records.traffic import RoundTraffic, TrafficRecord
+
+INTRODUCTION = f"""\
+# The run directory
+
+Written by `python -m common.records.document` (`make docs`) from the types that read and write these files.
+
+`fedserver run --run-dir DIR` and `fedlab simulate` leave these files in DIR. A `.jsonl` file has one JSON
+document a line and grows by a line a round; every other file is replaced whole, so after a crash there is the
+old one or the new one. A number that is not finite is null. Later releases may add keys: pass over those you
+do not know.
+
+`format` is {FORMAT} in what this release writes, and grows when an older release would misread it; a file of
+a later format is refused. Releases before formats wrote no `format`. That is format 1, which is read, and
+brought up to date when its run goes on: it had what is in traffic.jsonl in rounds.jsonl, norms by client
+index, and a bare list in conformal.json.
+
+A round counts from the moment its checkpoint is there. Its line in traffic.jsonl is written before, and
+dropped when the run goes on if the checkpoint was not reached. Its line in rounds.jsonl is written once x is
+evaluated, and made from the checkpoint when the run goes on if the server did not get that far. So both have
+each closed round once, whenever a server is killed.
+"""
+CLIENT = """
+## The state directory of a client
+
+`fedclient run --state-dir DIR` keeps a folder `run-ID` for each run, and `lock`, held by a running client.
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file, or a folder of files that are alike."""
+
+    name: str
+    text: str
+    record: type | None = None
+
+
+RUN_DIRECTORY = (
+    Entry("config.json", "The settings, what came of them, and who has which seat.", RunRecord),
+    Entry("rounds.jsonl", "One closed round a line.", RoundRecord),
+    Entry("traffic.jsonl", "The bytes of one closed round a line, in full detail.", RoundTraffic),
+    Entry("traffic.json", "The bytes since the server started; written when it ends.", TrafficRecord),
+    Entry(
+        "conformal.json", "Prediction sets of the final x; a run that has it is finished.", ConformalRecord
+    ),
+    Entry("model.safetensors", "x after the last closed round, buffers included, by state-dict names."),
+    Entry("control.safetensors", "c after the last closed round, by the names of S_svr; empty without one."),
+    Entry(
+        "checkpoints/round-RRRRRR.safetensors",
+        "The state after each of the last three rounds: x (`model/NAME`), buffers (`buffer/NAME`),\n"
+        "c (`control/NAME`) and, for FedDyn, h (`h/NAME`). In its metadata, under `checkpoint`, is this\n"
+        "note as JSON text. It grows with the number of clients, but not with clients times tensors.",
+        CheckpointNote,
+    ),
+    Entry(
+        "ledger/client-IIIII-round-RRRRRR.safetensors",
+        "The variate of client IIIII as it counted last, in that round: c_i, or FedDyn's l_i.",
+    ),
+    Entry(
+        "checkpoints/ledger/client-IIIII-round-RRRRRR.safetensors",
+        "Variates that one of the older checkpoints needs.",
+    ),
+    Entry("spool/", "Updates of the open round; removed when it closes, and at every start."),
+    Entry(".lock", "Held by the server that writes here."),
+)
+STATE_DIRECTORY = (
+    Entry("run-ID/owner.json", "Whose state it is; that of another client or model is refused.", Owner),
+    Entry(
+        "run-ID/variate-RRRRRR.safetensors", "The client's c_i after round RRRRRR, and what codecs left out."
+    ),
+    Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
+)
+
+
+def document() -> str:
+    """The whole text."""
+    parts: list[type] = []
+    text = INTRODUCTION + "".join(_section("##", entry, parts) for entry in RUN_DIRECTORY)
+    text += CLIENT + "".join(_section("###", entry, parts) for entry in STATE_DIRECTORY)
+    text += "\n## Parts of these records\n"
+    # The list grows while its records name others.
+    for kind in parts:
+        text += _section("###", Entry(kind.__name__, inspect.getdoc(kind) or "", kind), parts)
+    return text
+
+
+def _section(level: str, entry: Entry, parts: list[type]) -> str:
+    return f"\n{level} {entry.name}\n\n{entry.text}\n{_table(entry.record, parts) if entry.record else ''}"
+
+
+def _table(kind: type, parts: list[type]) -> str:
+    """The fields of a record; objects among them are added to `parts`."""
+
+    def named(part: type) -> str:
+        if part is RoundRecord:
+            return "as in [rounds.jsonl](#roundsjsonl)"
+        if part not in parts:
+            parts.append(part)
+        return f"[{part.__name__}](#{part.__name__.lower()})"
+
+    rows, meanings = ["\n| key | value | meaning |\n|---|---|---|\n"], field_docstrings(kind)
+    for each in fields(kind):
+        form, key = members(kind)[each.name], f"`{each.name}`"
+        if each.metadata.get("rest"):
+            form, key = get_args(form)[1], "any other"
+        value = described(form, named)
+        if each.default is None:
+            value = f"{value.removesuffix(' or null')}, or no such key"
+        rows.append(f"| {key} | {value} | {meanings[each.name]} |\n")
+    return "".join(rows)
+
+
+def field_docstrings(kind: type) -> dict[str, str]:
+    """The text under each field of a dataclass, those it inherits included."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__[:-1]):
+        body = ast.parse(inspect.getsource(base)).body[0]
+        assert isinstance(body, ast.ClassDef), "the source of a class is a class"
+        for field, text in pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                found[ast.unparse(field.target)] = ast.literal_eval(text.value)
+    return found
+
+
+if __name__ == "__main__":
+    print(document(), end="")

@@ -1,0 +1,119 @@
+"""traffic.jsonl and traffic.json: the bytes that a run has sent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import json_files
+from common.records.form import Count, Positive, Record
+
+TRAFFIC = "traffic.json"
+TRAFFIC_LINES = "traffic.jsonl"
+Traffic = dict[str, dict[str, dict[str, dict[str, tuple[Count, Count]]]]]
+"""[payload, encoded] by client, direction, purpose, and tensor or, for `other`, what the message was."""
+Socket = dict[str, dict[str, Count]]
+"""By client and direction."""
+_BEGINNING = re.compile(rb'{"format": \d{1,18}, "round": (\d{1,18}),')
+
+
+@dataclass(frozen=True, kw_only=True)
+class PurposeBytes:
+    """Bytes in one direction by what they were for."""
+
+    model: Count
+    """Parameters of x or y_i."""
+    buffer: Count
+    """Buffers, such as statistics of normalisation."""
+    control: Count
+    """Control variates: c or c_i."""
+    other: Count
+    """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
+
+    @property
+    def total(self) -> int:
+        """All purposes together."""
+        return self.model + self.buffer + self.control + self.other
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionBytes:
+    """Bytes of all clients by direction and purpose."""
+
+    down: PurposeBytes
+    """From the server to clients."""
+    up: PurposeBytes
+    """From clients to the server."""
+
+    @property
+    def total(self) -> int:
+        """Both directions together."""
+        return self.down.total + self.up.total
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundTraffic(Record):
+    """A line of traffic.jsonl: the bytes of one closed round in full detail."""
+
+    round: Positive
+    """Number of the round, from 1."""
+    traffic: Traffic
+    """[payload, encoded] by client, direction, purpose, and tensor or, for `other`, kind of message."""
+    socket: Socket | None
+    """On the TCP connections, by client and direction, as the kernel counted them; null where it cannot."""
+
+    @classmethod
+    def from_first(cls, value: Any) -> Any:
+        """They were part of rounds.jsonl, and before that nowhere."""
+        return {"traffic": {}, "socket": None} | value if isinstance(value, dict) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRoundBytes:
+    """A round that was open when the server ended."""
+
+    round: Positive
+    """Number of the round, from 1."""
+    bytes: DirectionBytes
+    """What it had cost by then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficRecord(Record):
+    """traffic.json: the bytes since the server started, inside and outside of rounds."""
+
+    bytes: DirectionBytes
+    """Of all messages."""
+    outside: DirectionBytes
+    """Of messages that belong to no round: Join, Status, late updates, the end."""
+    open: OpenRoundBytes | None
+    """The round that was open when the server ended; null if none was."""
+    socket: Socket | None
+    """On the TCP connections, by client and direction; null where the kernel cannot tell."""
+    traffic: Traffic
+    """[payload, encoded] as in traffic.jsonl; calls of nobody who has a seat are under the empty name."""
+
+
+def read_traffic(run_dir: Path) -> Iterator[RoundTraffic]:
+    """The bytes of the closed rounds, one after the other; a run of format 1 has them in rounds.jsonl."""
+    path = run_dir / TRAFFIC_LINES
+    return json_files.read_lines(path if path.exists() else run_dir / "rounds.jsonl", RoundTraffic)
+
+
+def cut_traffic(run_dir: Path, last: int) -> None:
+    """Cuts traffic.jsonl off behind a round. Its lines are long; only their beginnings are looked at."""
+    path, end = run_dir / TRAFFIC_LINES, 0
+    if not path.exists():
+        return
+    with path.open("rb+") as file:
+        for line in file:
+            begins = _BEGINNING.match(line)
+            if not line.endswith(b"\n") or (begins and int(begins[1]) > last):
+                break
+            end += len(line)
+        file.truncate(end)
+        os.fsync(file.fileno())

@@ -1,0 +1,103 @@
+"""What the server and its worker process say to each other: JSON, and flat buffers beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields
+
+from common.models.spec import ModelSpec
+from common.records import form
+from common.records.conformal import PredictionSets
+from common.records.rounds import Evaluation
+from common.tensors.layout import Flat, TensorSpec
+from fedserver.config import RunConfig
+
+Similarity = dict[str, float | None]
+"""Mean CKA between clients' models by layer; None where it is not defined."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What the worker has built: the model's tensors but for their values, and the shards."""
+
+    model: ModelSpec
+    specs: tuple[TensorSpec, ...]
+    classifier: tuple[str, ...]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shards: tuple[tuple[int, ...], ...]
+    histograms: tuple[tuple[int, ...], ...]
+    """Examples of each class in each shard."""
+    augment: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Built):
+    """The same, with the first values."""
+
+    x0: Flat
+
+    @classmethod
+    def of(cls, built: Built, x0: Flat) -> Prepared:
+        """What was built, with its first values."""
+        return cls(**vars(built), x0=x0)
+
+    def built(self) -> Built:
+        """Without them."""
+        return Built(**{each.name: getattr(self, each.name) for each in fields(Built)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareModels:
+    """Asks for the similarity of client models."""
+
+    updates: tuple[str, ...]
+    """Files that open with the tensors of y_i."""
+    num_images: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One question, and whether a flat buffer follows it."""
+
+    prepare: RunConfig | None = None
+    evaluate: bool = False
+    conformal: int | None = None
+    """The seed that chooses the examples to calibrate on."""
+    cka: CompareModels | None = None
+    flat: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error of the worker."""
+
+    error: str
+    exit_code: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """The answer to one question; x^0 follows what was built."""
+
+    failure: Failure | None = None
+    built: Built | None = None
+    evaluation: Evaluation | None = None
+    sets: tuple[PredictionSets, ...] | None = None
+    similarity: Similarity | None = None
+
+
+def encoded(message: Request | Reply) -> bytes:
+    """A message as it travels."""
+    return form.text(message).encode()
+
+
+def request_of(data: bytes) -> Request:
+    """A question as it has come."""
+    return form.read(Request, json.loads(data))
+
+
+def reply_of(data: bytes) -> Reply:
+    """An answer as it has come."""
+    return form.read(Reply, json.loads(data))
