@@ -6,11 +6,9 @@ import atexit
 import functools
 import signal
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +16,7 @@ import click
 
 from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
-from common.events import Emit, Event, JsonLog, Level, TextLog
+from common.events import Emit, JsonLog, Level, TextLog
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
@@ -106,6 +104,16 @@ def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]
     return click.option(*names, cls=Option, section=section, **attributes)
 
 
+def capture_option(section: str) -> Callable[[Any], Any]:
+    """Where a process keeps the messages that it sends and receives."""
+    return option(
+        section,
+        "--capture",
+        type=click.Path(path_type=Path),
+        help="Append every message to this file, for fedwire.",
+    )
+
+
 def access_options(function: Any) -> Any:
     """What to show to a server; `access` makes use of it."""
     function = option(
@@ -166,22 +174,6 @@ def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -
     return LOGS[log_format](least, file)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line(Event):
-    """A finished line of text, from code that has no events of its own yet."""
-
-    line: str
-
-    def text(self) -> str:
-        """The line itself."""
-        return self.line
-
-
-def line_by_line(emit: Emit) -> Callable[[str], None]:
-    """A function of a line for code that has no events of its own yet."""
-    return lambda line: emit(Line(line=line))
-
-
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
@@ -206,11 +198,6 @@ class _Stopped(BaseException):
 
 def _raise(number: int, _: object) -> None:
     raise _Stopped
-
-
-def say(line: str) -> None:
-    """Prints one log line with the time."""
-    print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 def require_address(flag: str, address: str) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fedclient.own_data import OwnData
     from fedclient.rpc.round_stream import RunEnded
 
+START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
+
 
 @click.group(
     cls=commandline.Group,
@@ -39,61 +41,74 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
 @main.command(
     epilog=commandline.example("fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir state/a")
 )
-@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
-@click.option("--name", help="Stable name of this client.  [default: the host's name]")
-@click.option(
-    "--state-dir",
-    type=click.Path(path_type=Path),
-    help="Where the client keeps its control variate.  [default: .fedclient/NAME]",
+@commandline.option(
+    START, "--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens."
 )
-@click.option(
-    "--state-root",
-    type=click.Path(path_type=Path),
-    help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
-)
-@click.option(
-    "--dataset",
-    help="Train on this data set (built-in or module:factory) instead of an assigned shard.",
-)
-@click.option(
-    "--shard",
-    metavar="I/N",
-    help="With --dataset: only every N-th example from the I-th on, I from 0.",
-)
-@click.option(
+@commandline.option(START, "--name", help="Stable name of this client.  [default: the host's name]")
+@commandline.option(
+    START,
     "--data",
     type=click.Path(path_type=Path),
     help="Train on the pictures in this folder, one folder per class, instead of an assigned shard.",
 )
-@click.option("--data-dir", default="data", help="Where data sets that are not built in are.")
-@click.option("--threads", type=click.IntRange(1), default=1, help="Torch threads.")
-@click.option(
+@commandline.option(
+    DATA,
+    "--dataset",
+    metavar="NAME",
+    help="Train on this data set (built-in or module:factory) instead of an assigned shard.",
+)
+@commandline.option(
+    DATA,
+    "--shard",
+    metavar="I/N",
+    help="With --dataset: only every N-th example from the I-th on, I from 0.",
+)
+@commandline.option(
+    DATA, "--data-dir", default="data", metavar="DIR", help="Where data sets that are not built in are."
+)
+@commandline.option(
+    STATE,
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    help="Where the client keeps its control variate.  [default: .fedclient/NAME]",
+)
+@commandline.option(
+    STATE,
+    "--state-root",
+    type=click.Path(path_type=Path),
+    help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
+)
+@commandline.option(TRAINING, "--threads", type=click.IntRange(1), default=1, help="Torch threads.")
+@commandline.option(
+    TRAINING,
     "--device",
     type=click.Choice(("cpu", "cuda")),
     default="cpu",
     help="Where to train; on a GPU results are not the same to the bit.",
 )
-@click.option(
+@commandline.option(
+    WIRE,
     "--give-up",
     type=click.FloatRange(0),
     default=300.0,
     metavar="SECONDS",
     help="End after this long without a server.",
 )
-@click.option(
-    "--uplink", metavar="RATE", callback=_rate, help="Send at this speed at the most, for example 2Mbit."
+@commandline.option(
+    WIRE,
+    "--uplink",
+    metavar="RATE",
+    callback=_rate,
+    help="Send at this speed at the most, for example 2Mbit.",
 )
-@click.option(
+@commandline.option(
+    WIRE,
     "--downlink",
     metavar="RATE",
     callback=_rate,
     help="Receive at this speed at the most, for example 10Mbit.",
 )
-@click.option(
-    "--capture",
-    type=click.Path(path_type=Path),
-    help="Append every message to this file, for fedwire.",
-)
+@commandline.capture_option(WIRE)
 @commandline.access_options
 @commandline.log_options
 def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool, **given: Any) -> None:
@@ -101,7 +116,6 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
 
     Waits for the server if it is not there yet. Every flag can also come from the environment, for example
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
-
     """
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
     end = _take_part(Flags(**given), credentials, emit)

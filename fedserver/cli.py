@@ -162,12 +162,7 @@ def main() -> None:
     default=True,
     help="Go on with the run in --run-dir, if there is one.",
 )
-@commandline.option(
-    Section.WIRE,
-    "--capture",
-    type=click.Path(path_type=Path),
-    help="Append every message to this file, for fedwire.",
-)
+@commandline.capture_option(Section.WIRE)
 @commandline.option(
     Section.SECURITY,
     "--certs",

@@ -67,6 +67,12 @@ def test_the_help_has_its_headings_in_order_and_six_flags_under_the_first() -> N
         assert sum(line.lstrip().startswith("--") for line in first) == 6
 
 
+def test_the_clients_help_has_headings_too() -> None:
+    lines = invoke("fedclient", "run", "--help").output.splitlines()
+    headings = [line.removesuffix(":") for line in lines if line.endswith(":") and line[0] != " "]
+    assert headings == ["Start here", "Data", "State", "Training", "Wire", "Security", "Log", "Options"]
+
+
 def test_the_document_of_the_settings_is_that_of_the_code() -> None:
     found = (ROOT / "docs" / "settings.md").read_text()
     assert found == table(), "write it again with: make docs"
