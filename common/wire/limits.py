@@ -48,5 +48,6 @@ def require_assignable(shards: Sequence[Sequence[int]], class_names: Sequence[st
 
 
 def _require_fits(what: str, num_bytes: int, most: int, remedy: str) -> None:
-    if num_bytes + OTHER_FIELDS_BYTES > most:
-        raise ConfigError(f"{what} would take {num_bytes} bytes of a message of at most {most}; {remedy}")
+    size = num_bytes + OTHER_FIELDS_BYTES
+    if size > most:
+        raise ConfigError(f"{what} would make a message of {size} bytes, at most {most} pass; {remedy}")
