@@ -45,7 +45,7 @@ def require_agreement(federation: Federation, *kinds: str) -> None:
     assert sum(json.loads(agreed.replace("'", '"')).values()) == len(capture.messages) > 0
     for kind in kinds:
         assert kind in agreed, agreed
-    assert compare_with_run(statistics(capture), federation.folder / "run") == []
+    assert compare_with_run(statistics(capture), federation.folder / "run") == ()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -108,4 +108,4 @@ def test_a_capture_of_the_server_reads_back_to_its_ledger(tmp_path: Path) -> Non
     """The recorded run of an earlier release: its ledger was made by reading bytes."""
     data = Path(__file__).parent / "data"
     capture = Capture(data / "run.fedwire", pytest.fail)
-    assert compare_with_run(statistics(capture), data / "run") == []
+    assert compare_with_run(statistics(capture), data / "run") == ()
