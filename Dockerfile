@@ -41,5 +41,6 @@ USER 10001:10001
 # Models and data sets of one's own are imported from here.
 WORKDIR /work
 EXPOSE 50051
-HEALTHCHECK --interval=5s --timeout=5s --start-period=60s CMD ["fedserver", "health"]
+# Healthy once clients can join: that may take a download and the building of a model. It is asked every 5 s meanwhile.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=900s CMD ["fedserver", "health"]
 CMD ["fedserver", "run", "--listen", "0.0.0.0:50051", "--insecure", "--run-dir", "/runs/default"]

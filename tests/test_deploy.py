@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from common.wire.calls import SERVICE
 from tests.test_cli import PROGRAMS
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +63,16 @@ def title(resource: dict[str, Any]) -> str:
 @pytest.mark.parametrize("resource", [*resources(), *patched()], ids=title)
 def test_manifests_follow_the_schemas_of_kubernetes(resource: dict[str, Any]) -> None:
     kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_server_that_builds_its_model_is_not_ready_but_not_restarted_either() -> None:
+    (server,) = [each for each in resources() if title(each) == "StatefulSet-server"]
+    container = server["spec"]["template"]["spec"]["containers"][0]
+    named = {
+        kind: container[f"{kind}Probe"]["grpc"].get("service")
+        for kind in ("startup", "liveness", "readiness")
+    }
+    assert named == {"startup": None, "liveness": None, "readiness": SERVICE}
 
 
 def test_a_wrong_manifest_would_be_noticed() -> None:

@@ -48,6 +48,7 @@ def test_a_killed_client_takes_its_own_place_again(federation: Federation) -> No
 
 def test_health_answers_by_its_exit_code(federation: Federation) -> None:
     address = federation.server("--num-clients", "2")
+    federation.wait_for("server", "waiting for clients")
     healthy = invoke("fedserver", "health", "--server", address)
     assert (healthy.exit_code, healthy.output) == (0, "serving\n")
     federation.kill("server")

@@ -94,7 +94,7 @@ def reply(data: bytes) -> None:
         case 0:
             connection.join(None)
         case 1:
-            connection.decline(_SEAT, 1, "no reason")
+            connection.decline(SEAT, 1, "no reason")
         case _:
             _go_on(connection)
 
@@ -103,9 +103,9 @@ def _go_on(connection: Connection) -> None:
     """Asks how much of an update is there, and goes on from there."""
     encoding = known.update_reader(known.CONFIGS[0]).encoding
     stored_update = StoredUpdate(1, encoding, encoding.encoded.allocate(), 1, 0.5, None, 0.1)
-    start = connection.progress(_SEAT, stored_update)
+    start = connection.progress(SEAT, stored_update)
     try:
-        connection.push(Sender(known.RUN_ID, known.CLIENT, _SEAT.fingerprint, 3), stored_update, start)
+        connection.push(Sender(known.RUN_ID, known.CLIENT, SEAT.fingerprint, 3), stored_update, start)
     except FedError:
         return
 
@@ -117,7 +117,7 @@ _JOINED = pb.JoinReply(
     model=pb.ModelSpec(name="m:f", num_classes=2, image_shape=[4], dtype="float32", mean=[0.5], std=[1]),
     shard=pb.Shard(dataset="digits", indices=[1, 2]),
 )
-_SEAT: Seat = Connection(_Server([_JOINED.SerializeToString()]), known.CLIENT).join(None)
+SEAT: Seat = Connection(_Server([_JOINED.SerializeToString()]), known.CLIENT).join(None)
 
 
 def reply_seeds() -> list[bytes]:

@@ -163,7 +163,7 @@ def reader(data: bytes) -> None:
         raise AssertionError("the ledger refuses nothing") from error
 
 
-def dialogue_seeds() -> list[bytes]:
+def reader_seeds() -> list[bytes]:
     """One call of each kind."""
     asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT, after_round=1)
     down = [b"\x81" + asked.SerializeToString(), *(b"\x01" + f for f in known.broadcast(known.CONFIGS[0]))]
@@ -198,6 +198,6 @@ TARGETS = {
     "manifest": Target(announced, announced_seeds, mutators.message),
     "stream": Target(stream, stream_seeds, mutators.messages),
     "codec": Target(decoded, decoded_seeds),
-    "dialogue": Target(reader, dialogue_seeds, mutators.messages),
+    "call-reader": Target(reader, reader_seeds, mutators.messages),
     "name": Target(name, name_seeds),
 }
