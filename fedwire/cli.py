@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -94,10 +95,10 @@ def list_messages(source: Source, as_json: bool, **wanted: Any) -> None:
     _list(source, as_json, wanted)
 
 
-def _list(source: Source, as_json: bool, wanted: dict[str, Any]) -> None:
+def _list(source: Source, as_json: bool, wanted: Mapping[str, object]) -> None:
     with source.open() as capture:
         rows = [message.row() for message in capture.messages]
-    rows = [row for row in rows if all(value in (None, row[name]) for name, value in wanted.items())]
+    rows = [row for row in rows if all(value in (None, getattr(row, name)) for name, value in wanted.items())]
     if as_json:
         _json({"messages": rows, "problems": source.problems})
         return
@@ -218,7 +219,7 @@ def export(source: Source, out: Path, r: int | None, client: str | None, as_json
         _json({"files": written, "problems": source.problems})
         return
     for entry in written:
-        click.echo(f"{entry['file']}: {entry['tensors']} tensors, {entry['bytes']:,} bytes")
+        click.echo(f"{entry.file}: {entry.tensors} tensors, {entry.bytes:,} bytes")
     if not written:
         click.echo("no whole transfer in the capture matches")
 

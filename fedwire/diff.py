@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,21 +15,33 @@ from fedwire.source import Capture
 from fedwire.transfers import Transfer, Transfers
 
 
-def differences(one: Capture, other: Capture) -> list[dict[str, Any]]:
-    """Rows in the order of rounds: calls first, then transfers tensor by tensor."""
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One thing in which two captures differ."""
+
+    round: int
+    client: str
+    direction: str
+    tensor: str | None = None
+    purpose: str | None = None
+    what: str
+
+
+def differences(one: Capture, other: Capture) -> list[Difference]:
+    """In the order of rounds: calls first, then transfers tensor by tensor."""
     rows = _calls(one, other)
     sides = Transfers(one), Transfers(other)
     mine, theirs = ({(t.round, t.client, t.up): t for t in side} for side in sides)
     for key in sorted({*mine, *theirs}):
-        where = {"round": key[0], "client": key[1], "direction": "up" if key[2] else "down"}
+        where = partial(Difference, round=key[0], client=key[1], direction="up" if key[2] else "down")
         if key not in mine or key not in theirs:
-            rows.append(where | {"what": "only in " + ("the second" if key in theirs else "the first")})
+            rows.append(where(what="only in " + ("the second" if key in theirs else "the first")))
         else:
-            rows += [where | row for row in _tensors(sides, mine[key], theirs[key])]
+            rows += _tensors(where, sides, mine[key], theirs[key])
     return rows
 
 
-def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
+def _calls(one: Capture, other: Capture) -> list[Difference]:
     """Messages that are no tensors, by what they are."""
     counts = []
     for capture in (one, other):
@@ -41,33 +55,35 @@ def _calls(one: Capture, other: Capture) -> list[dict[str, Any]]:
         counts.append((found, size))
     (mine, my_size), (theirs, their_size) = counts
     return [
-        {
-            "round": key[0],
-            "client": key[1],
-            "direction": key[2],
-            "what": f"{key[3]}: {mine[key]} messages of {my_size[key]} bytes against {theirs[key]} of "
+        Difference(
+            round=key[0],
+            client=key[1],
+            direction=key[2],
+            what=f"{key[3]}: {mine[key]} messages of {my_size[key]} bytes against {theirs[key]} of "
             f"{their_size[key]}",
-        }
+        )
         for key in sorted({*mine, *theirs})
         if (mine[key], my_size[key]) != (theirs[key], their_size[key])
     ]
 
 
-def _tensors(sides: tuple[Transfers, Transfers], mine: Transfer, theirs: Transfer) -> list[dict[str, Any]]:
+def _tensors(
+    where: Callable[..., Difference], sides: tuple[Transfers, Transfers], mine: Transfer, theirs: Transfer
+) -> list[Difference]:
     ours, yours = mine.encoding, theirs.encoding
     if ours.layout.specs != yours.layout.specs:
-        return [{"what": "other tensors are announced"}]
-    rows: list[dict[str, Any]] = []
+        return [where(what="other tensors are announced")]
+    rows: list[Difference] = []
     for k, spec in enumerate(ours.layout.specs):
         sizes = ours.encoded.specs[k].num_bytes, yours.encoded.specs[k].num_bytes
         if sizes[0] != sizes[1]:
             names = ours.tensor_encodings[k].codec.name, yours.tensor_encodings[k].codec.name
             what = f"{sizes[0]} bytes ({names[0]}) against {sizes[1]} ({names[1]})"
-            rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
+            rows.append(where(tensor=spec.name, purpose=spec.purpose.name.lower(), what=what))
     try:
         first, second = sides[0].values(mine), sides[1].values(theirs)
     except DataError as error:
-        return [*rows, {"what": str(error)}]
+        return [*rows, where(what=str(error))]
     for k, spec in enumerate(ours.layout.specs):
         sent = ours.encoded.specs[k].num_bytes and yours.encoded.specs[k].num_bytes
         if not sent or ours.layout.raw(first, k).tobytes() == ours.layout.raw(second, k).tobytes():
@@ -76,5 +92,5 @@ def _tensors(sides: tuple[Transfers, Transfers], mine: Transfer, theirs: Transfe
         apart, norm = float(np.abs(a - b).max()), float(np.linalg.norm(a))
         relative = float(np.linalg.norm(a - b)) / norm if norm else float("inf")
         what = f"numbers differ by up to {apart:.3g}, {relative:.3g} of the norm"
-        rows.append({"tensor": spec.name, "purpose": spec.purpose.name.lower(), "what": what})
+        rows.append(where(tensor=spec.name, purpose=spec.purpose.name.lower(), what=what))
     return rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import DataError
 from common.names import is_name
@@ -12,6 +12,16 @@ from common.tensors import safetensors_files
 from common.tensors.layout import Layout, Purpose
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, Transfers
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that was written."""
+
+    file: str
+    tensors: int
+    bytes: int
+
 
 _FILES = {
     "model": (Purpose.MODEL, Purpose.BUFFER),
@@ -22,9 +32,9 @@ _FILES = {
 
 def export(
     capture: Capture, out: Path, r: int | None, client: str | None, problem: Callable[[str], None]
-) -> list[dict[str, Any]]:
+) -> list[Written]:
     """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; says what."""
-    written: list[dict[str, Any]] = []
+    written: list[Written] = []
     found = Transfers(capture)
     for transfer in found:
         if r not in (None, transfer.round) or client not in (None, transfer.client):
@@ -36,7 +46,7 @@ def export(
     return written
 
 
-def _write(found: Transfers, transfer: Transfer, out: Path) -> list[dict[str, Any]]:
+def _write(found: Transfers, transfer: Transfer, out: Path) -> list[Written]:
     flat, encoding = found.values(transfer), transfer.encoding
     # A name comes from a peer and becomes a folder here.
     name = transfer.client if is_name(transfer.client) else "unnamed"
@@ -57,5 +67,5 @@ def _write(found: Transfers, transfer: Transfer, out: Path) -> list[dict[str, An
         for to, k in enumerate(sent):
             part.raw(values_of_part, to)[:] = encoding.layout.raw(flat, k)
         safetensors_files.write(path, part, values_of_part, *purposes)
-        written.append({"file": str(path), "tensors": len(sent), "bytes": path.stat().st_size})
+        written.append(Written(str(path), len(sent), path.stat().st_size))
     return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def inspect(capture: Capture, number: int) -> dict[str, Any]:
     message = next((m for m in capture.messages if m.number == number), None)
     if message is None:
         raise DataError(f"this run has {_numbers(capture)} in the capture, got {number}")
-    described = message.row()
+    described: dict[str, Any] = asdict(message.row())
     if message.content.kind == "chunk":
         return described | {"chunk": _chunk(capture, message)}
     described["fields"] = _fields(capture, message)

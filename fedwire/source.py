@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from common.errors import ConfigError, DataError, printable
 from common.wire.calls import SERVICE
@@ -18,6 +17,24 @@ from fedwire.pcap.packets import grpc_messages
 
 MAX_TIME_NS = (1 << 64) - 1
 """Of a capture record; a packet capture may claim any time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageRow:
+    """What `fedwire ls` says of a message."""
+
+    number: int
+    time: str
+    direction: str
+    client: str
+    round: int
+    rpc: str
+    kind: str
+    bytes: int
+    payload: int
+    purpose: str
+    tensor: str
+    call: int
 
 
 @dataclass(frozen=True)
@@ -43,22 +60,22 @@ class CapturedMessage:
         """down or up."""
         return DIRECTIONS[self.up]
 
-    def row(self) -> dict[str, Any]:
-        """The message as plain values, for lists."""
-        return {
-            "number": self.number,
-            "time": datetime.fromtimestamp(self.time_ns / 1e9, UTC).isoformat(timespec="microseconds"),
-            "direction": self.direction,
-            "client": self.client,
-            "round": self.round,
-            "rpc": self.rpc,
-            "kind": self.content.kind,
-            "bytes": self.size,
-            "payload": self.content.payload,
-            "purpose": self.content.purpose,
-            "tensor": self.content.tensor,
-            "call": self.call,
-        }
+    def row(self) -> MessageRow:
+        """The message in a list."""
+        return MessageRow(
+            number=self.number,
+            time=datetime.fromtimestamp(self.time_ns / 1e9, UTC).isoformat(timespec="microseconds"),
+            direction=self.direction,
+            client=self.client,
+            round=self.round,
+            rpc=self.rpc,
+            kind=self.content.kind,
+            bytes=self.size,
+            payload=self.content.payload,
+            purpose=self.content.purpose,
+            tensor=self.content.tensor,
+            call=self.call,
+        )
 
 
 class Capture:

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from common.errors import printable
 from common.wire.messages import PURPOSES
+from fedwire.diff import Difference
+from fedwire.source import MessageRow
 from fedwire.stats import Statistics
 
 WORD = 200
@@ -31,10 +33,10 @@ def _console() -> Console:
     return console if console.is_terminal else Console(highlight=False, markup=False, width=200)
 
 
-def show_messages(rows: list[dict[str, Any]]) -> None:
+def show_messages(rows: list[MessageRow]) -> None:
     """One plain line a message: there may be very many."""
     out = sys.stdout
-    names = max([6, *(len(row["client"]) for row in rows)])
+    names = max([6, *(len(row.client) for row in rows)])
     form = f"{{:>6}}  {{:15}}  {{:4}}  {{:{names}}}  {{:>5}}  {{:14}}  {{:10}}  {{:>9}}  {{:7}}  {{}}\n"
     out.write(
         form.format("#", "time", "way", "client", "round", "call", "kind", "bytes", "purpose", "tensor")
@@ -42,19 +44,19 @@ def show_messages(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         out.write(
             form.format(
-                row["number"],
-                row["time"][11:26],
-                row["direction"],
-                printable(row["client"] or "-", WORD),
-                row["round"] or "-",
-                printable(row["rpc"], WORD),
-                row["kind"],
-                f"{row['bytes']:,}",
-                row["purpose"],
-                printable(row["tensor"] or "-", WORD),
+                row.number,
+                row.time[11:26],
+                row.direction,
+                printable(row.client or "-", WORD),
+                row.round or "-",
+                printable(row.rpc, WORD),
+                row.kind,
+                f"{row.bytes:,}",
+                row.purpose,
+                printable(row.tensor or "-", WORD),
             )
         )
-    out.write(f"{len(rows)} messages, {sum(row['bytes'] for row in rows):,} bytes\n")
+    out.write(f"{len(rows)} messages, {sum(row.bytes for row in rows):,} bytes\n")
 
 
 def show_message(described: dict[str, Any]) -> None:
@@ -127,7 +129,7 @@ def show_statistics(found: Statistics) -> None:
             console.print("the run's ledger agrees to the byte, in every round, direction and purpose")
 
 
-def show_differences(rows: list[dict[str, Any]]) -> None:
+def show_differences(rows: list[Difference]) -> None:
     """One line a difference."""
     console = _console()
     if not rows:
@@ -136,7 +138,7 @@ def show_differences(rows: list[dict[str, Any]]) -> None:
     words = ("client", "direction", "purpose", "tensor", "what")
     table = _table("round", *words, left=words)
     for row in rows:
-        table.add_row(str(row["round"] or "-"), *(str(row.get(word, "")) for word in words))
+        table.add_row(str(row.round or "-"), *(getattr(row, word) or "" for word in words))
     console.print(table)
 
 

@@ -24,6 +24,7 @@ MAY_IMPORT = {
 }
 ONLY_IN = {
     "click": ("common/commandline.py", "*/cli.py", "fedserver/keys/cli.py"),
+    "fcntl": ("common/locks.py",),
     "cryptography": ("common/access", "fedserver/keys"),
     "grpc": (
         "common/access",

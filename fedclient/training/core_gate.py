@@ -6,13 +6,13 @@ eight wait. The gate is a file lock per core, which the kernel releases even if 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+
+from common.locks import lock
 
 
 @contextmanager
@@ -29,17 +29,9 @@ def free_core(index: int, threads: int) -> Iterator[None]:
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             files = [(folder / f"core-{k}").open("w") for k in range(groups)]
-        if files and not any(_try_lock(file) for file in files):
-            fcntl.flock(files[index % groups], fcntl.LOCK_EX)
+        if files and not any(lock(file) for file in files):
+            lock(files[index % groups], wait=True)
         yield
     finally:
         for file in files:
             file.close()
-
-
-def _try_lock(file: TextIO) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

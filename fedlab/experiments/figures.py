@@ -94,7 +94,7 @@ def partition(bench: Bench, out: Output) -> None:
     """Which classes each client has, at several concentrations."""
     column = bench.scale.columns[0]
     train = bench.dataset(column)
-    num_clients = int(bench.scale.settings.get("num_clients", 10))
+    num_clients = bench.scale.num_clients
     figures, rows = [], []
     for alpha in (0.1, 0.5, 1.0, IID):
         shards = dirichlet_partition(train.labels, num_clients, alpha, seed=0)

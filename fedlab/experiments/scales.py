@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,9 @@ from fedlab.experiments import paper
 from fedlab.experiments.methods import METHODS
 from fedserver import presets
 from fedserver.worker.partition import dirichlet_partition, write_partition
+
+Settings = dict[str, object]
+"""Of a run, by name."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Column:
     alpha: float
     target: float
     """Accuracy that table 1 counts the rounds to."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Settings = field(default_factory=dict)
     """Settings of this column alone."""
 
     @property
@@ -39,15 +41,20 @@ class Scale:
 
     name: str
     columns: tuple[Column, ...]
-    settings: dict[str, Any]
+    settings: Settings
     train_examples: int | None = None
     """Only the first so many training examples are shared out; None: all."""
     central_rounds: int = 20
     """Epochs of the centralised baseline."""
 
-    def cell(self, column: Column, method: str, seed: int, folder: Path, data_dir: str) -> dict[str, Any]:
+    @property
+    def num_clients(self) -> int:
+        """N, which presets have too."""
+        return int(str(self.settings.get("num_clients", 10)))
+
+    def cell(self, column: Column, method: str, seed: int, folder: Path, data_dir: str) -> Settings:
         """The settings of one run."""
-        found: dict[str, Any] = dict(METHODS[method])
+        found: Settings = dict(METHODS[method])
         if self.name == "paper":
             found |= {"preset": f"{column.dataset}-{column.model}-a{column.alpha}", "seed": seed}
         else:
@@ -57,7 +64,7 @@ class Scale:
             found["partition"] = str(self._partition(column, seed, folder, data_dir))
         return found
 
-    def central(self, column: Column, seed: int, folder: Path, data_dir: str) -> dict[str, Any]:
+    def central(self, column: Column, seed: int, folder: Path, data_dir: str) -> Settings:
         """The settings of the pooled baseline: one client that has everything, a round per epoch."""
         found = self.cell(column, "fedavg", seed, folder, data_dir)
         found |= {"num_clients": 1, "local_epochs": 1, "rounds": self.central_rounds}
@@ -73,12 +80,12 @@ class Scale:
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             labels = datasets.load(column.dataset, "train", data_dir).labels[: self.train_examples]
-            num_clients = int(self.settings["num_clients"])
+            num_clients = self.num_clients
             write_partition(path, dirichlet_partition(labels, num_clients, column.alpha, seed))
         return path
 
 
-_SMALL_IMAGES = {"image_size": 16, "augment": False}
+_SMALL_IMAGES: Settings = {"image_size": 16, "augment": False}
 
 SCALES = {
     "tiny": Scale(
