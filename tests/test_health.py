@@ -46,7 +46,7 @@ def states(channel: grpc.Channel) -> Iterator[str]:
 def process_lives(channel: grpc.Channel) -> bool:
     """Under the empty name."""
     response = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
-    return response.status == Response.SERVING
+    return bool(response.status == Response.SERVING)
 
 
 def test_a_server_serves_from_when_clients_can_join_until_it_stops(preparing: Federation) -> None:
