@@ -1,21 +1,29 @@
-"""Runs a program that kills itself at a point: python -m tests.killpoint POINT COUNT PROGRAM ARGUMENT...
+"""Runs a program with a trap in it: python -m tests.killpoint ACTION POINT COUNT PROGRAM ARGUMENT...
 
-SIGKILL comes when the point is reached for the COUNT-th time; with a negative COUNT the disk is full then.
-Points are functions of the real code, wrapped from outside.
+When the point is reached for the COUNT-th time, or every time if COUNT is 0, the process is killed (ACTION
+`kill`), is stopped until it gets SIGCONT (`stop`), waits for a file called `go` while its other threads go on
+(`hold`), finds its disk full (`full`), or says so (`say`). Points are functions of the real code, wrapped
+from outside.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
+import itertools
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 POINTS = {
     # The server
+    "before gathering": ("fedserver.run.members", "Members.gather", "before"),
+    "a client asks for a round": ("fedserver.run.board", "Board.next_round", "before"),
+    "a sign of life": ("fedserver.rpc.service", "Service.renew", "before"),
     "before broadcast": ("fedserver.run.rounds", "encode", "before"),
     "mid-upload, server": ("fedserver.store.spool", "Upload.add", "before"),
     "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
@@ -31,6 +39,7 @@ POINTS = {
     "after fsync": ("os", "fsync", "after"),
     # The client
     "mid-download": ("fedclient.rpc.download", "Download.add", "after"),
+    "a round has come": ("fedclient.rpc.connection", "Connection.pull", "after"),
     "before training": ("fedclient.training.train", "Trainer.train", "before"),
     "mid-training": ("fedclient.training.local_steps", "LocalSteps.take", "after"),
     "before the update is kept": ("fedclient.store.state", "RunFiles.store_update", "before"),
@@ -40,28 +49,55 @@ POINTS = {
 }
 
 
-def arm(point: str, count: int) -> None:
+def _kill(said: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stop(said: str) -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _hold(said: str) -> None:
+    while not Path("go").exists():
+        time.sleep(0.02)
+
+
+def _full(said: str) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "disk")
+
+
+def _say(said: str) -> None:
+    print(said, flush=True)
+
+
+ACTIONS = {"kill": _kill, "stop": _stop, "hold": _hold, "full": _full, "say": _say}
+
+
+def trap(action: str, point: str, count: int = 1) -> tuple[str, ...]:
+    """What to start a program through; several can be added up."""
+    assert action in ACTIONS
+    assert point in POINTS
+    return "tests.killpoint", action, point, str(count)
+
+
+def arm(action: str, point: str, count: int) -> None:
     """Puts the trap in place."""
-    module, _, where = POINTS[point]
+    module, path, where = POINTS[point]
     owner: Any = importlib.import_module(module)
-    *path, name = POINTS[point][1].split(".")
-    for part in path:
+    *parts, name = path.split(".")
+    for part in parts:
         owner = getattr(owner, part)
     inner: Callable[..., Any] = getattr(owner, name)
-    left = [abs(count)]
-
-    def close() -> None:
-        if count < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "disk")
-        os.kill(os.getpid(), signal.SIGKILL)
+    numbers = itertools.count(1)
 
     def trapped(*arguments: Any, **named: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0 and where == "before":
-            close()
+        number = next(numbers)
+        due = count in (0, number)
+        if due and where == "before":
+            ACTIONS[action](f"{point}: {number}")
         result = inner(*arguments, **named)
-        if left[0] == 0:
-            close()
+        if due and where == "after":
+            ACTIONS[action](f"{point}: {number}")
         return result
 
     setattr(owner, name, trapped)
@@ -69,10 +105,11 @@ def arm(point: str, count: int) -> None:
 
 def main() -> None:
     """Runs the program."""
-    point, count, program = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    arm(point, count)
-    sys.argv = [program, *sys.argv[4:]]
-    importlib.import_module(f"{program}.cli").main()
+    while sys.argv[0] not in ("fedserver", "fedclient"):
+        action, point, count, *program = sys.argv[1:]
+        arm(action, point, int(count))
+        sys.argv = program
+    importlib.import_module(f"{sys.argv[0]}.cli").main()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
-"""Real server and client processes for tests, in a directory of their own."""
+"""Real server and client processes for tests, in a directory of their own.
+
+Tests wait for states, never for a time: a line in a log, a status, a point that was reached, an exit code.
+The seconds here are limits for what never comes.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -10,22 +15,33 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedserver.console.status_client import ask
 from tests.zygote import Forked, Zygote
 
 HERE = Path(__file__).parent
 WAIT_S = 90.0
+POLL_S = 0.02
+LASTING_PORTS = range(20_000, 32_768)
+"""Systems give out ports from 32768 on by themselves, to servers and clients; these they give to nobody."""
+T = TypeVar("T")
+_held_ports: list[TextIOWrapper] = []
 
 
 @cache
-def _zygote() -> Zygote:
+def zygote() -> Zygote:
     """One for all tests of this process."""
     return Zygote()
 
@@ -40,34 +56,30 @@ class Federation:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "problem.py", folder)
 
-    def server(self, *flags: str, listen: str = "127.0.0.1:0", name: str = "server") -> str:
+    def server(
+        self, *flags: str, listen: str = "127.0.0.1:0", name: str = "server", through: Sequence[str] = ()
+    ) -> str:
         """Starts a server and returns its address."""
-        self.start(name, "fedserver", "run", "--listen", listen, "--run-dir", "run", *flags)
+        flags = ("run", "--listen", listen, "--run-dir", "run", *flags)
+        self.start(name, "fedserver", *flags, through=through)
         self.address = self.wait_for(name, r"listening on (\S+)")
         return self.address
 
-    def client(self, name: str, *flags: str, server: str = "") -> None:
-        """Starts a client with a state directory of its own."""
-        address = server or self.address
-        self.start(
-            name,
-            "fedclient",
-            "run",
-            "--server",
-            address,
-            "--name",
-            name,
-            "--state-dir",
-            f"state/{name}",
-            *flags,
-        )
+    def client(
+        self, name: str, *flags: str, server: str = "", process: str = "", through: Sequence[str] = ()
+    ) -> None:
+        """Starts a client with a state directory of its own; its process may have another name."""
+        own = ("--server", server or self.address, "--name", name, "--state-dir", f"state/{name}")
+        self.start(process or name, "fedclient", "run", *own, *flags, through=through)
 
-    def start(self, name: str, program: str, *arguments: str) -> None:
-        """Starts a process whose output goes to a log."""
-        if program == "fedclient":
-            (self.folder / f"{name}.log").touch()
-            self.processes[name] = _zygote().start(list(arguments), self.folder, self.folder / f"{name}.log")
-            return
+    def start(self, name: str, program: str, *arguments: str, through: Sequence[str] = ()) -> None:
+        """Starts a process whose output goes to a log; `through` is a module that runs it, with arguments."""
+        command = [*through, program, *arguments]
+        (self.folder / f"{name}.log").touch()
+        self.processes[name] = zygote().start(*command, folder=self.folder, log=self.folder / f"{name}.log")
+
+    def start_anew(self, name: str, program: str, *arguments: str) -> None:
+        """The same as a user starts it: in a new interpreter, with all that it imports."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-m", program, *arguments],
@@ -81,17 +93,36 @@ class Federation:
         """What a process has printed so far."""
         return (self.folder / f"{name}.log").read_text()
 
-    def wait_for(self, name: str, pattern: str) -> str:
+    def wait_for(self, name: str, pattern: str, at_most_s: float = WAIT_S) -> str:
         """Waits until a process has printed a line; returns the pattern's first group."""
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + at_most_s
         while time.monotonic() < deadline:
+            ended = self.processes[name].poll() is not None
             found = re.search(pattern, self.log(name))
             if found:
                 return found[1] if found.groups() else found[0]
-            if self.processes[name].poll() is not None and not re.search(pattern, self.log(name)):
-                raise AssertionError(f"{name} ended without {pattern!r}:\n{self.log(name)}")
-            time.sleep(0.02)
+            assert not ended, f"{name} ended without {pattern!r}:\n{self.log(name)}"
+            time.sleep(POLL_S)
         raise AssertionError(f"{name} never printed {pattern!r}:\n{self.log(name)}")
+
+    def wait_for_states(self, **states: str) -> None:
+        """Waits until the server says of these clients what these patterns say; `absent` if it knows none."""
+
+        def reached() -> bool:
+            clients = ask(self.address, timeout_s=WAIT_S)["clients"]
+            found = {client["name"]: client["state"] for client in clients}
+            return all(re.fullmatch(state, found.get(name, "absent")) for name, state in states.items())
+
+        wait_until(reached, f"the server at {self.address} says {states}")
+
+    def wait_for_stop(self, name: str) -> None:
+        """Waits until a process has stopped at the point at which it was to (`tests.killpoint`)."""
+        stat = Path(f"/proc/{self.processes[name].pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"{name} stops")
+
+    def go_on(self, name: str) -> None:
+        """SIGCONT."""
+        self.processes[name].send_signal(signal.SIGCONT)
 
     def exit_code(self, name: str) -> int:
         """Waits for a process to end."""
@@ -105,15 +136,20 @@ class Federation:
         for name in list(self.processes):
             assert self.exit_code(name) == 0, f"{name}:\n{self.log(name)}"
 
+    def wait_for_death(self, name: str) -> None:
+        """Waits until a process has been killed by its trap (`tests.killpoint`), and forgets it."""
+        assert self.exit_code(name) == -signal.SIGKILL, f"{name}:\n{self.log(name)}"
+        del self.processes[name]
+
     def kill(self, name: str) -> None:
         """SIGKILL."""
         self.processes[name].send_signal(signal.SIGKILL)
-        self.processes.pop(name).wait()
+        self.wait_for_death(name)
 
     def stop(self, name: str) -> None:
         """Asks a process to end, and everybody else after it."""
         self.processes[name].send_signal(signal.SIGTERM)
-        assert self.exit_code(name) == 0
+        assert self.exit_code(name) == 0, f"{name}:\n{self.log(name)}"
         for other in self.processes.values():
             other.kill()
 
@@ -147,8 +183,40 @@ class Federation:
         return [json.loads(line) for line in (self.folder / "run" / name).read_text().splitlines()]
 
 
-def alive(pid: int) -> bool:
-    """Whether a process still runs."""
+@contextmanager
+def forked_children() -> Iterator[None]:
+    """Processes that `fedlab` starts are forked in the block too."""
+
+    def start(module: str, arguments: Iterable[str], log: Path) -> Forked:
+        log.write_bytes(b"")
+        return zygote().start(module, *arguments, folder=Path.cwd(), log=log)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedlab.processes.children.start", start)
+        yield
+
+
+def wait_until(reached: Callable[[], T], what: str) -> T:
+    """Waits for a state; returns what tells that it is reached."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := reached()):
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(POLL_S)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started, and that have not ended."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def wait_for_end(*pids: int) -> None:
+    """Waits until none of these processes runs, whoever started them."""
+    wait_until(lambda: not any(map(_alive, pids)), f"processes {pids} end")
+
+
+def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -156,9 +224,17 @@ def alive(pid: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def lasting_address() -> str:
+    """An address for a server that comes back to it: between its processes, nobody else is given its port."""
+    folder = Path(tempfile.gettempdir()) / f"fedpvr-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for port in LASTING_PORTS:
+        lock = (folder / str(port)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.create_server(("127.0.0.1", port)):
+                _held_ports.append(lock)
+                return f"127.0.0.1:{port}"
+        except OSError:  # Another test has it, or something else listens there.
+            lock.close()
+    raise AssertionError("every port is taken")

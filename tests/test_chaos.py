@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,25 @@ from pathlib import Path
 import pytest
 
 from fedserver.keys.authority import Authority
-from tests.killpoint import POINTS
-from tests.processes import Federation, free_port
+from tests.killpoint import POINTS, trap
+from tests.processes import Federation, lasting_address
 from tests.proxy import Faults, Proxy
 
 FLAGS = ["--num-clients", "2", "--rounds", "4", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
-FOUR = ["--num-clients", "4", "--rounds", "25", "--alpha", "0.3", "--seed", "5", "--local-epochs", "3"]
+ROUNDS_OF_FOUR = 120
+"""Enough for ten kills, however many rounds pass between one and the next."""
+FOUR = [
+    "--num-clients",
+    "4",
+    "--rounds",
+    str(ROUNDS_OF_FOUR),
+    "--alpha",
+    "0.3",
+    "--seed",
+    "5",
+    "--local-epochs",
+    "3",
+]
 BROADCAST = 310_000
 """About the bytes of one download, and of one upload."""
 SERVER_COUNTS = {
@@ -30,6 +42,8 @@ SERVER_COUNTS = {
     "mid-fold": 4,
 }
 CLIENT_COUNTS = {"mid-download": 30, "mid-training": 30, "before the variate is settled": 2}
+WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a round has come"}
+"""Points at which tests wait; what could be lost there can be lost at others too."""
 SHORT = {"mid-fold", "before the checkpoint", "after the checkpoint", "mid-training", "mid-upload"}
 
 
@@ -53,23 +67,12 @@ def assert_same(federation: Federation, other: Federation) -> None:
     assert [line["round"] for line in federation.traffic()] == [r["round"] for r in other.rounds()]
 
 
-def trapped(federation: Federation, name: str, point: str, count: int, program: str, *arguments: str) -> None:
-    """Starts a process that kills itself at a point."""
-    federation.start(name, "tests.killpoint", point, str(count), program, *arguments)
-
-
-def wait_for_death(federation: Federation, name: str) -> None:
-    """Waits until the trap has closed; the process is forgotten then."""
-    assert federation.exit_code(name) == -signal.SIGKILL, federation.log(name)
-    del federation.processes[name]
-
-
 def points(of_server: bool) -> list[object]:
     """The points of one side, those beyond the short form marked as slow."""
     chosen = [
         point
         for point, (module, _, _) in POINTS.items()
-        if module == "os" or module.startswith("fedserver") is of_server
+        if point not in WATCHED and (module == "os" or module.startswith("fedserver") is of_server)
     ]
     return [pytest.param(p, marks=[] if p in SHORT else pytest.mark.slow) for p in chosen]
 
@@ -77,14 +80,12 @@ def points(of_server: bool) -> list[object]:
 @pytest.mark.parametrize("point", points(of_server=True))
 def test_a_server_killed_at_a_point(undisturbed: Federation, federation: Federation, point: str) -> None:
     count = SERVER_COUNTS.get(point, 9 if POINTS[point][0] == "os" else 2)
-    listen = f"127.0.0.1:{free_port()}"
-    arguments = ["run", "--listen", listen, "--run-dir", "run", *FLAGS]
-    trapped(federation, "doomed", point, count, "fedserver", *arguments)
-    federation.wait_for("doomed", "listening on")
+    killed = trap("kill", point, count)
+    address = federation.server(*FLAGS, listen=lasting_address(), name="doomed", through=killed)
     for name in ("a", "b"):
-        federation.client(name, server=listen)
-    wait_for_death(federation, "doomed")
-    federation.server(*FLAGS, listen=listen)
+        federation.client(name)
+    federation.wait_for_death("doomed")
+    federation.server(*FLAGS, listen=address)
     federation.finish()
     assert_same(federation, undisturbed)
 
@@ -94,9 +95,8 @@ def test_a_client_killed_at_a_point(undisturbed: Federation, federation: Federat
     count = CLIENT_COUNTS.get(point, 5 if POINTS[point][0] == "os" else 2)
     federation.server(*FLAGS)
     federation.client("b")
-    arguments = ["run", "--server", federation.address, "--name", "a", "--state-dir", "state/a"]
-    trapped(federation, "doomed", point, count, "fedclient", *arguments)
-    wait_for_death(federation, "doomed")
+    federation.client("a", process="doomed", through=trap("kill", point, count))
+    federation.wait_for_death("doomed")
     federation.client("a")
     federation.finish()
     assert_same(federation, undisturbed)
@@ -105,16 +105,14 @@ def test_a_client_killed_at_a_point(undisturbed: Federation, federation: Federat
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["mid-fold", "before the checkpoint", "after the checkpoint"])
 def test_both_sides_killed_at_once(undisturbed: Federation, federation: Federation, point: str) -> None:
-    listen = f"127.0.0.1:{free_port()}"
-    arguments = ["run", "--listen", listen, "--run-dir", "run", *FLAGS]
-    trapped(federation, "doomed", point, SERVER_COUNTS.get(point, 2), "fedserver", *arguments)
-    federation.wait_for("doomed", "listening on")
+    killed = trap("kill", point, SERVER_COUNTS.get(point, 2))
+    address = federation.server(*FLAGS, listen=lasting_address(), name="doomed", through=killed)
     for name in ("a", "b"):
-        federation.client(name, server=listen)
-    wait_for_death(federation, "doomed")
+        federation.client(name)
+    federation.wait_for_death("doomed")
     for name in ("a", "b"):
         federation.kill(name)
-    federation.server(*FLAGS, listen=listen)
+    federation.server(*FLAGS, listen=address)
     for name in ("a", "b"):
         federation.client(name)
     federation.finish()
@@ -192,25 +190,21 @@ def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, 
             calm.client(name)
         calm.finish()
         moments = random.Random(seed)
-        wild.server(*FOUR)
+        wild.server(*FOUR, listen=lasting_address(), name="server0")
         for name in names:
             wild.client(name)
-        server, kills = "server", 0
-        while kills < 10 and wild.processes[server].poll() is None:
-            time.sleep(moments.uniform(0.5, 3.5))
+        for kills in range(10):
+            # Each server gets as far as a round of its own, or the run would never end.
+            wild.wait_for(f"server{kills}", rf"round \d+/{ROUNDS_OF_FOUR}: ")
+            time.sleep(moments.uniform(0.0, 0.5))
             victim = moments.choice(names)
-            if wild.processes[victim].poll() is None:
-                wild.kill(victim)
-                if wipe:
-                    shutil.rmtree(wild.folder / "state" / victim, ignore_errors=True)
-                wild.client(victim)
-            if wild.processes[server].poll() is None:
-                wild.kill(server)
-                kills += 1
-                server = f"server{kills}"
-                wild.server(*FOUR, listen=wild.address, name=server)
+            wild.kill(victim)
+            wild.kill(f"server{kills}")
+            if wipe:
+                shutil.rmtree(wild.folder / "state" / victim, ignore_errors=True)
+            wild.client(victim)
+            wild.server(*FOUR, listen=wild.address, name=f"server{kills + 1}")
         wild.finish()
-        assert kills >= 5, "the run was over too soon to show anything"
         assert_same(wild, calm)
     finally:
         calm.close()
@@ -238,12 +232,12 @@ def test_clients_that_are_left_out_and_killed_keep_what_coding_left_over(tmp_pat
     try:
         for federation in (calm, wild):
             federation.server(*flags)
-            for name in ("a", "b", "c"):
-                federation.client(name)
+            killed = trap("kill", "before training", 4) if federation is wild else ()
+            for name, through in (("a", killed), ("b", killed), ("c", ())):
+                federation.client(name, through=through)
             if federation is wild:
-                federation.wait_for("server", "round 3/5")
                 for name in ("a", "b"):
-                    federation.kill(name)
+                    federation.wait_for_death(name)
                     federation.client(name)
             federation.finish()
         assert "leaves out" in calm.log("server"), "or the test shows nothing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,8 +33,12 @@ COMMANDS = [(name, *path) for name, main in PROGRAMS.items() for path in [(), *(
 
 
 def invoke(program: str, *arguments: str, **options: Any) -> click.testing.Result:
-    """Runs a command in this process."""
-    return CliRunner().invoke(PROGRAMS[program], arguments, **options)
+    """Runs a command in this process, which keeps what it does at SIGTERM."""
+    at_sigterm = signal.getsignal(signal.SIGTERM)
+    try:
+        return CliRunner().invoke(PROGRAMS[program], arguments, **options)
+    finally:
+        signal.signal(signal.SIGTERM, at_sigterm)
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

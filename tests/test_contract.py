@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
-from tests.processes import Federation
+from tests.processes import WAIT_S, Federation, wait_until
 
 Reply = pb.PushUpdateReply
 FLAGS = "--model problem:network --dataset problem:data --num-clients 2 --rounds 3 --local-steps 1"
@@ -39,7 +38,8 @@ class Peers:
         """Asks for a round."""
         run_id = self.seats["a"].run_id
         return self.stub.PullRound(
-            pb.PullRoundRequest(run_id=run_id, client=client, after_round=after, held_rounds=held), timeout=30
+            pb.PullRoundRequest(run_id=run_id, client=client, after_round=after, held_rounds=held),
+            timeout=WAIT_S,
         )
 
     def receive(self, client: str = "a", after: int = 0, held: tuple[int, ...] = ()) -> pb.RoundHeader:
@@ -81,7 +81,17 @@ class Peers:
 
     def push(self, frames: list[pb.UpdateFrame]) -> pb.PushUpdateReply:
         """Hands in an update."""
-        return self.stub.PushUpdate(iter(frames), timeout=30)
+        return self.stub.PushUpdate(iter(frames), timeout=WAIT_S)
+
+    def arrived(self, client: str = "a") -> int:
+        """Tensor bytes of a client that have come, of updates that count and of others."""
+        status = self.stub.Status(pb.StatusRequest(), timeout=WAIT_S)
+        return sum(t.payload for t in status.traffic if (t.client, t.direction) == (client, "up"))
+
+    def wait_for_chunks(self, before: int, frames: list[pb.UpdateFrame]) -> None:
+        """Waits until these have come too."""
+        sent = sum(len(frame.chunk.data) for frame in frames)
+        wait_until(lambda: self.arrived() == before + sent, f"{sent} bytes after {before}")
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +104,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
         seats: dict[str, pb.JoinReply] = {}
 
         def join(name: str) -> None:
-            seats[name] = stub.Join(pb.JoinRequest(protocol_version=1, client=name), timeout=60)
+            seats[name] = stub.Join(pb.JoinRequest(protocol_version=1, client=name), timeout=WAIT_S)
 
         # Names decide, not who comes first.
         threads = [threading.Thread(target=join, args=(name,)) for name in ("b", "a")]
@@ -118,7 +128,7 @@ def test_a_seat_tells_what_a_client_needs(peers: Peers) -> None:
 
 
 def test_a_known_client_that_joins_again_gets_the_same_seat(peers: Peers) -> None:
-    again = peers.stub.Join(pb.JoinRequest(protocol_version=1, client="a"), timeout=10)
+    again = peers.stub.Join(pb.JoinRequest(protocol_version=1, client="a"), timeout=WAIT_S)
     assert again == peers.seats["a"]
 
 
@@ -199,7 +209,7 @@ def test_a_bad_update_is_rejected_with_its_fault_and_the_round_goes_on(peers: Pe
     assert (reply.fault, reply.tensor) == (fault, tensor)
     assert reply.message
     assert "\n" not in reply.message
-    status = peers.stub.Status(pb.StatusRequest(), timeout=10)
+    status = peers.stub.Status(pb.StatusRequest(), timeout=WAIT_S)
     assert (status.round, status.clients[0].state) == (1, "training")
     left = list((peers.federation.folder / "run" / "spool").rglob("*"))
     # What ends early may have been cut, and waits for the client to go on with it.
@@ -221,44 +231,46 @@ def test_strangers_get_a_status_that_says_why(peers: Peers) -> None:
         grpc.StatusCode.NOT_FOUND,
         "client 'stranger' has not joined this run; call Join first",
     )
-    code, _ = _code(lambda: list(stub.PullRound(pb.PullRoundRequest(run_id=run_id, client="x"), timeout=10)))
+    code, _ = _code(
+        lambda: list(stub.PullRound(pb.PullRoundRequest(run_id=run_id, client="x"), timeout=WAIT_S))
+    )
     assert code is grpc.StatusCode.NOT_FOUND
     code, text = _code(
-        lambda: list(stub.PullRound(pb.PullRoundRequest(run_id="old", client="a"), timeout=10))
+        lambda: list(stub.PullRound(pb.PullRoundRequest(run_id="old", client="a"), timeout=WAIT_S))
     )
     assert code is grpc.StatusCode.NOT_FOUND
     assert run_id in text
-    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=1, client="c"), timeout=10))
+    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=1, client="c"), timeout=WAIT_S))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "all 2 seats are taken" in text
-    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=9, client="a"), timeout=10))
+    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=9, client="a"), timeout=WAIT_S))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert "protocol version 1" in text
-    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=1, client="../x"), timeout=10))
+    code, text = _code(lambda: stub.Join(pb.JoinRequest(protocol_version=1, client="../x"), timeout=WAIT_S))
     assert "a client name has" in text
 
 
 def test_bytes_that_are_no_protobuf_disturb_nobody(peers: Peers) -> None:
     with grpc.insecure_channel(peers.federation.address) as channel:
         push: Any = channel.stream_unary("/fedpvr.v1.Federation/PushUpdate")
-        reply = pb.PushUpdateReply.FromString(push(iter([b"\xff" * 100]), timeout=10))
+        reply = pb.PushUpdateReply.FromString(push(iter([b"\xff" * 100]), timeout=WAIT_S))
         assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
         join: Any = channel.unary_unary("/fedpvr.v1.Federation/Join")
-        code, text = _code(lambda: join(b"\xff" * 100, timeout=10))
+        code, text = _code(lambda: join(b"\xff" * 100, timeout=WAIT_S))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert "expected a JoinRequest, got other bytes" in text
-    assert peers.stub.Status(pb.StatusRequest(), timeout=10).round == 1
+    assert peers.stub.Status(pb.StatusRequest(), timeout=WAIT_S).round == 1
 
 
 def test_health_and_reflection_are_the_standard_ones(peers: Peers) -> None:
     with grpc.insecure_channel(peers.federation.address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for service in ("", "fedpvr.v1.Federation"):
-            reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            reply = health.Check(health_pb2.HealthCheckRequest(service=service), timeout=WAIT_S)
             assert reply.status == health_pb2.HealthCheckResponse.SERVING
         reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
-        (answer,) = reflection.ServerReflectionInfo(iter([request]), timeout=10)
+        (answer,) = reflection.ServerReflectionInfo(iter([request]), timeout=WAIT_S)
         assert "fedpvr.v1.Federation" in [service.name for service in answer.list_services_response.service]
 
 
@@ -267,61 +279,55 @@ def test_of_two_uploads_of_one_client_the_later_goes_on_and_nothing_is_mixed(pee
     frames = peers.update("a", 1)
     spoiled = peers.update("a", 1)
     _replace_chunk(spoiled, 7.0)
-    halfway, go_on = threading.Event(), threading.Event()
+    go_on, before = threading.Event(), peers.arrived()
 
     def hanging() -> Iterator[pb.UpdateFrame]:
         yield from spoiled[:3]
-        halfway.set()
-        go_on.wait(20)
+        go_on.wait(WAIT_S)
         yield from spoiled[3:]
 
     caught: list[tuple[grpc.StatusCode, str]] = []
     first = threading.Thread(
-        target=lambda: caught.append(_code(lambda: peers.stub.PushUpdate(hanging(), timeout=30)))
+        target=lambda: caught.append(_code(lambda: peers.stub.PushUpdate(hanging(), timeout=WAIT_S)))
     )
     first.start()
-    assert halfway.wait(20)
-    spool = peers.federation.folder / "run" / "spool"
-    deadline = time.monotonic() + 20
-    while not list(spool.glob("*.part")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    peers.wait_for_chunks(before, spoiled[1:3])
 
     def second() -> Iterator[pb.UpdateFrame]:
         """Lets the first stream go on when half of it is through, and breaks off: it was not to count."""
         yield from frames[:4]
         go_on.set()
-        first.join(20)
+        first.join(WAIT_S)
         yield frames[0]
 
-    reply = peers.stub.PushUpdate(second(), timeout=30)
+    reply = peers.stub.PushUpdate(second(), timeout=WAIT_S)
     assert caught == [
         (grpc.StatusCode.ABORTED, "another stream of this client goes on with its update"),
     ]
     assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
-    assert not list(spool.rglob("*"))
+    assert not list((peers.federation.folder / "run" / "spool").rglob("*"))
 
 
 @pytest.mark.parametrize("how", ["cancelled", "ended"])
 def test_what_came_of_a_broken_upload_is_still_there(peers: Peers, how: str) -> None:
     frames = peers.update("a", 1)
     for _ in range(5):
-        sent = threading.Event()
+        over, before = threading.Event(), peers.arrived()
 
-        def broken(sent: threading.Event = sent) -> Iterator[pb.UpdateFrame]:
+        def broken(over: threading.Event = over) -> Iterator[pb.UpdateFrame]:
             yield from frames[:3]
-            sent.set()
             if how == "cancelled":
-                time.sleep(20)
+                over.wait(WAIT_S)
 
-        call: Any = peers.stub.PushUpdate.future(broken(), timeout=30)
-        assert sent.wait(20)
+        call: Any = peers.stub.PushUpdate.future(broken(), timeout=WAIT_S)
         header = frames[0].header
         asked = pb.UpdateProgressRequest(
             run_id=header.run_id, client="a", round=1, update_id=header.update_id
         )
-        time.sleep(0.3)  # For the chunks to arrive; asking earlier would end the stream.
+        peers.wait_for_chunks(before, frames[1:3])  # Asking earlier would end the stream.
         call.cancel()
-        received = peers.stub.UpdateProgress(asked, timeout=10).received
+        over.set()
+        received = peers.stub.UpdateProgress(asked, timeout=WAIT_S).received
         assert (received.tensor, received.offset) == (2, 0)
         whole = [pb.UpdateFrame(header=header), *frames[3:-1]]
         whole[0].header.resume_from.CopyFrom(received)

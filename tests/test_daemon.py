@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.processes import Federation, alive, free_port
+from tests.killpoint import trap
+from tests.processes import Federation, children, lasting_address, wait_for_end
 
 FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
 
@@ -18,12 +18,12 @@ FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epoch
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     """A federation in which nothing went wrong, with clients that came before the server."""
-    address = f"127.0.0.1:{free_port()}"
     federation = Federation(tmp_path_factory.mktemp("undisturbed"))
+    federation.address = lasting_address()
     for name in ("a", "b"):
-        federation.client(name, server=address)
+        federation.client(name)
     federation.wait_for("a", "no server answers")
-    federation.server(*FLAGS, listen=address)
+    federation.server(*FLAGS, listen=federation.address)
     federation.finish()
     yield federation
     federation.close()
@@ -44,10 +44,9 @@ def test_a_killed_client_that_comes_back_changes_nothing(
     undisturbed: Federation, federation: Federation
 ) -> None:
     federation.server(*FLAGS)
-    for name in ("a", "b"):
-        federation.client(name)
-    federation.wait_for("b", "round 2: ")
-    federation.kill("b")
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
     federation.client("b")
     federation.finish()
     assert_same_result(federation, undisturbed)
@@ -55,10 +54,9 @@ def test_a_killed_client_that_comes_back_changes_nothing(
 
 def test_a_client_that_lost_its_state_gets_c_i_back(undisturbed: Federation, federation: Federation) -> None:
     federation.server(*FLAGS)
-    for name in ("a", "b"):
-        federation.client(name)
-    federation.wait_for("server", "round 2/6: ")
-    federation.kill("b")
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
     shutil.rmtree(federation.folder / "state" / "b")
     federation.client("b")
     federation.finish()
@@ -70,35 +68,24 @@ def test_a_client_that_lost_its_state_gets_c_i_back(undisturbed: Federation, fed
     ("number", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
 )
 def test_signals_end_both_sides_cleanly(federation: Federation, number: signal.Signals, code: int) -> None:
-    federation.server("--num-clients", "2", "--rounds", "1000")
+    federation.server("--num-clients", "2", "--rounds", "100000")
     federation.client("a")
     federation.client("b")
-    federation.wait_for("server", "round 2/1000: ")
-    children = _children(federation.processes["server"].pid)
+    federation.wait_for("server", "round 2/100000: ")
+    (worker,) = children(federation.processes["server"].pid)
     for name in ("a", "server"):
         federation.processes[name].send_signal(number)
         assert federation.exit_code(name) == code, federation.log(name)
         assert "Traceback" not in federation.log(name)
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert children
-    assert not any(alive(pid) for pid in children), "the worker ends with the server"
+    wait_for_end(worker)
 
 
 def test_the_worker_does_not_outlive_a_killed_server(federation: Federation) -> None:
     federation.server("--num-clients", "1")
     federation.wait_for("server", "waiting for clients")
-    (worker,) = _children(federation.processes["server"].pid)
+    (worker,) = children(federation.processes["server"].pid)
     federation.kill("server")
-    deadline = time.monotonic() + 10
-    while alive(worker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(worker)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    wait_for_end(worker)
 
 
 def test_a_client_gives_up_on_a_server_that_never_comes(federation: Federation) -> None:
@@ -133,6 +120,7 @@ def test_a_client_that_hangs_up_gives_its_seat_back(federation: Federation) -> N
     federation.client("gone")
     federation.wait_for("server", "gone is here")
     federation.kill("gone")
+    federation.wait_for_states(gone="absent")
     for name in ("a", "b"):
         federation.client(name)
     federation.finish()
@@ -153,18 +141,19 @@ def test_an_answered_client_that_restarts_before_the_next_round_does_not_train_a
     undisturbed: Federation, federation: Federation
 ) -> None:
     """Its c_i may be moved on at any moment then, and training from it again would spoil the next round."""
-    federation.server(*FLAGS)
+    asked = "a client asks for a round"
+    federation.server(*FLAGS, through=trap("say", asked, 0))
+    federation.client("b", through=trap("stop", "a round has come"))
     federation.client("a")
-    federation.client("b")
-    federation.wait_for("a", "round 1: ")
-    federation.processes["b"].send_signal(signal.SIGSTOP)
-    time.sleep(0.5)
+    federation.wait_for_stop("b")
+    federation.wait_for_states(a="answered", b="training")
+    federation.wait_for("server", f"{asked}: 3")
     federation.kill("a")
     federation.client("a")
-    federation.wait_for("a", "(?s)joining.*joining")
-    time.sleep(0.5)
-    federation.processes["b"].send_signal(signal.SIGCONT)
+    federation.wait_for("server", f"{asked}: 4")
+    federation.go_on("b")
     federation.finish()
+    assert len(re.findall(r"round 1: \d+ steps", federation.log("a"))) == 1
     assert_same_result(federation, undisturbed)
 
 

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,22 @@ from fedlab.demo import DemoRow
 from fedlab.events import MethodAdvanced, MethodStarted
 from fedlab.processes.federation import LocalFederation
 from fedlab.progress import drawn
-from tests.processes import alive
+from tests.processes import WAIT_S, children, forked_children, wait_for_end, wait_until
+from tests.test_cli import invoke
 
 
+@pytest.fixture
+def forked() -> Iterator[None]:
+    """Servers and clients that start at once."""
+    with forked_children():
+        yield
+
+
+@pytest.mark.usefixtures("forked")
 def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "2", "--json"]
-    done = subprocess.run([*command, "--out", str(tmp_path / "demo")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    flags = ["--clients", "2", "--rounds", "2", "--json", "--out", str(tmp_path / "demo")]
+    done = invoke("fedlab", "demo", *flags)
+    assert done.exit_code == 0, done.output
     rows = {row["algorithm"]: row for row in json.loads(done.stdout)}
     assert list(rows) == ["fedpvr", "fedpvr derived", "fedavg", "scaffold", "scaffold derived"]
     d, v = 4 * 38_282, 4 * 650
@@ -78,28 +87,20 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: si
             # Tests that run in the background of a shell inherit that SIGINT is ignored.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-    deadline = time.monotonic() + 60
-    while "round 1," not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    started = _descendants(demo.pid)
-    assert len(started) >= 4, "server, worker and two clients"
-    demo.send_signal(number)
-    assert demo.wait(30) in (130, -signal.SIGKILL)
+    try:
+        wait_until(lambda: "round 1," in (tmp_path / "log").read_text(), "the first round")
+        started = children(demo.pid)
+        started += [grandchild for child in started for grandchild in children(child)]
+        assert len(started) == 4, "server, worker and two clients"
+        demo.send_signal(number)
+        assert demo.wait(WAIT_S) in (130, -signal.SIGKILL)
+    finally:
+        demo.kill()
     assert "Traceback" not in (tmp_path / "log").read_text()
-    deadline = time.monotonic() + 20
-    while any(alive(pid) for pid in started) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in started if alive(pid)]
+    wait_for_end(*started)
 
 
-def _descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
-    return found
-
-
+@pytest.mark.usefixtures("forked")
 def test_a_federation_whose_server_fails_says_so(tmp_path: Path) -> None:
     refused = pytest.raises(RunError, match=r"server ended with code 2: Error: --alpha must be positive")
     with refused, LocalFederation(tmp_path / "run", 2, ["--alpha", "0"]):

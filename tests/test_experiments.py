@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import step_size
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
 from common.events import Event, unheard
-from fedlab import cli
 from fedlab.events import RunFinished, RunsPlanned
 from fedlab.experiments import cli as experiments_cli
 from fedlab.experiments import paper
@@ -27,6 +26,8 @@ from fedlab.experiments.scales import Column, Scale
 from fedlab.reports.tables import Table
 from fedserver import presets
 from fedserver.config import RunConfig
+from tests.processes import forked_children
+from tests.test_cli import invoke
 
 SHORT = Scale(
     "short",
@@ -35,6 +36,13 @@ SHORT = Scale(
     train_examples=200,
     central_rounds=2,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked() -> Iterator[None]:
+    """Runs that start at once."""
+    with forked_children():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +134,7 @@ def test_cells_differ_where_their_flags_do() -> None:
 def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
     runs = [str(path) for path in sorted(bench.runs.iterdir()) if (path / "conformal.json").exists()][:2]
     out = tmp_path / "report.html"
-    result = CliRunner().invoke(cli.main, ["report", *runs, "--link", "2Mbit", "--out", str(out)])
+    result = invoke("fedlab", "report", *runs, "--link", "2Mbit", "--out", str(out))
     assert result.exit_code == 0, result.output
     page = out.read_text()
     assert page.count("<svg") >= 8
@@ -134,7 +142,7 @@ def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
     assert "Time to an accuracy on a link of 2Mbit" in page
     assert "bytes by client and by tensor" in page
     assert "classifier.weight" in page
-    missing = CliRunner().invoke(cli.main, ["report", os.devnull])
+    missing = invoke("fedlab", "report", os.devnull)
     assert missing.exit_code == 1
     assert "is not a run directory" in missing.output
 
@@ -142,7 +150,7 @@ def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
 def test_a_comparison_states_time_to_accuracy_for_every_method_and_codec(tmp_path: Path) -> None:
     flags = ["--num-clients", "2", "--rounds", "2", "--local-epochs", "1", "--target", "0.1", "--json"]
     command = ["compare", *flags, "--codecs", "int8", "--out", str(tmp_path)]
-    slow, fast = (CliRunner().invoke(cli.main, [*command, "--link", link]) for link in ("1Mbit", "2Mbit"))
+    slow, fast = (invoke("fedlab", *command, "--link", link) for link in ("1Mbit", "2Mbit"))
     assert slow.exit_code == fast.exit_code == 0, slow.output
     rows = {row["method"]: row for row in json.loads(slow.stdout)}
     assert list(rows) == ["fedpvr", "fedpvr derived", "fedavg", "scaffold", "scaffold derived"]
@@ -152,7 +160,7 @@ def test_a_comparison_states_time_to_accuracy_for_every_method_and_codec(tmp_pat
         assert row["transfer_seconds"] == pytest.approx(2 * at_twice["transfer_seconds"])
         if row["seconds_to_target"] is not None:
             assert row["seconds_to_target"] > at_twice["seconds_to_target"]
-    assert CliRunner().invoke(cli.main, ["compare", "--codecs", "int7"]).exit_code == 2
+    assert invoke("fedlab", "compare", "--codecs", "int7").exit_code == 2
 
 
 @pytest.mark.parametrize(("text", "bits"), [("2Mbit", 2e6), ("10 kbit/s", 1e4), ("1.5Gbit", 1.5e9)])
@@ -203,9 +211,9 @@ def test_tables_are_markdown_csv_and_json(tmp_path: Path) -> None:
 
 def test_centralised_training_is_one_client_with_everything(tmp_path: Path) -> None:
     flags = ["--model", "mlp", "--rounds", "2", "--run-dir", str(tmp_path / "run")]
-    result = CliRunner().invoke(cli.main, ["centralised", *flags])
+    result = invoke("fedlab", "centralised", *flags)
     assert result.exit_code == 0, result.output
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert [client["examples"] for client in config["clients"]] == [1437]
-    refused = CliRunner().invoke(cli.main, ["centralised", "--algorithm", "fedpvr"])
+    refused = invoke("fedlab", "centralised", "--algorithm", "fedpvr")
     assert refused.exit_code == 2

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tests import oracle, problem
+from tests.killpoint import trap
 from tests.processes import Federation
 
 SHARDS = [list(range(0, 9)), list(range(9, 31)), list(range(31, 60))]
@@ -141,10 +142,10 @@ def test_fedprox_is_the_papers_with_its_pull(federation: Federation) -> None:
 def test_feddyn_is_the_papers_even_for_a_client_that_lost_its_state(federation: Federation) -> None:
     (federation.folder / "shards.json").write_text(json.dumps({"clients": SHARDS}))
     federation.server(*FLAGS, *["--algorithm", "feddyn", "--feddyn-alpha", "0.3", "--eta-g", "1"])
-    for name in ("a", "b", "c"):
+    for name in ("a", "b"):
         federation.client(name)
-    federation.wait_for("c", "round 1: ")
-    federation.kill("c")
+    federation.client("c", through=trap("kill", "before training", 2))
+    federation.wait_for_death("c")
     shutil.rmtree(federation.folder / "state" / "c")
     federation.client("c")
     federation.finish()

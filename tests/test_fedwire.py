@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +28,7 @@ from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture
 from fedwire.transfers import Transfers
-from tests.processes import Federation
+from tests.processes import Federation, wait_until
 from tests.test_cli import invoke
 
 DATA = Path(__file__).parent / "data"
@@ -345,28 +344,22 @@ def test_tcpdump_beside_a_live_run_and_the_kernels_count(federation: Federation)
         pytest.skip("tcpdump is not installed; the recorded run in tests/data covers the decoding")
     federation.server("--num-clients", "2", "--rounds", "2", "--capture", "own.fedwire")
     port = federation.address.rpartition(":")[2]
-    pcap = federation.folder / "run.pcap"
-    with (federation.folder / "tcpdump.log").open("wb") as log:
-        sniffer = subprocess.Popen(
-            ["tcpdump", "-i", "lo", "-s", "0", "-B", "65536", "-U", "-w", str(pcap), f"tcp port {port}"],
-            stderr=log,
-        )
+    pcap, said = federation.folder / "run.pcap", federation.folder / "tcpdump.log"
+    own = str(federation.folder / "own.fedwire")
+    flags = ["-i", "lo", "-s", "0", "-B", "65536", "-U", "--immediate-mode", "-w", str(pcap)]
+    with said.open("wb") as log:
+        sniffer = subprocess.Popen(["tcpdump", *flags, f"tcp port {port}"], stderr=log)
     try:
-        deadline = time.monotonic() + 20
-        while "listening on" not in (said := (federation.folder / "tcpdump.log").read_text()):
-            if sniffer.poll() is not None:
-                pytest.skip(f"tcpdump may not capture here: {said.strip()}")
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: "listening on" in said.read_text() or sniffer.poll() is not None, "tcpdump starts")
+        if sniffer.poll() is not None:
+            pytest.skip(f"tcpdump may not capture here: {said.read_text().strip()}")
         for name in ("a", "b"):
             federation.client(name)
         federation.finish()
-        time.sleep(1.5)
+        wait_until(lambda: kinds(str(pcap)) == kinds(own), "tcpdump has seen what the server captured")
     finally:
         sniffer.send_signal(signal.SIGINT)
-        sniffer.wait(20)
-    own = str(federation.folder / "own.fedwire")
-    assert kinds(str(pcap)) == kinds(own)
+        sniffer.wait()
     assert found("diff", own, str(pcap))["same"]
     traffic = json.loads((federation.folder / "run" / "traffic.json").read_text())
     encoded = sum(sum(counts.values()) for counts in traffic["bytes"].values())

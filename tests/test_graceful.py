@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import resource
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from common.wire.capture import read_records
-from tests.processes import Federation, free_port
+from tests.killpoint import trap
+from tests.processes import Federation, lasting_address
 
 FLAGS = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
 
@@ -51,10 +51,11 @@ def limit_files(pid: int, most: int) -> None:
 def test_a_server_without_room_for_updates_says_so_and_goes_on_once_there_is(
     undisturbed: Federation, federation: Federation
 ) -> None:
-    federation.server(*FLAGS)
+    federation.server(*FLAGS, through=trap("stop", "before broadcast", 3))
     start_clients(federation)
-    federation.wait_for("server", "round 2/5")
+    federation.wait_for_stop("server")
     limit_files(federation.processes["server"].pid, 20_000)
+    federation.go_on("server")
     federation.wait_for("server", "because of this server's disk: .*File too large")
     limit_files(federation.processes["server"].pid, resource.RLIM_INFINITY)
     federation.finish()
@@ -64,16 +65,14 @@ def test_a_server_without_room_for_updates_says_so_and_goes_on_once_there_is(
 def test_a_server_that_cannot_write_its_checkpoint_ends_and_goes_on_when_it_is_started_again(
     undisturbed: Federation, federation: Federation
 ) -> None:
-    listen = f"127.0.0.1:{free_port()}"
-    arguments = ["run", "--listen", listen, "--run-dir", "run", *FLAGS]
-    federation.start("full", "tests.killpoint", "before the checkpoint", "-3", "fedserver", *arguments)
-    federation.wait_for("full", "listening on")
-    federation.address = listen
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="full", through=trap("full", "before the checkpoint", 3)
+    )
     start_clients(federation)
     assert federation.exit_code("full") == 1
     assert "Error: disk: No space left on device" in federation.log("full")
     del federation.processes["full"]
-    federation.server(*FLAGS, listen=listen)
+    federation.server(*FLAGS, listen=address)
     federation.finish()
     assert_same(federation, undisturbed)
 
@@ -82,9 +81,11 @@ def test_a_client_whose_disk_is_full_ends_and_goes_on_when_it_is_started_again(
     undisturbed: Federation, federation: Federation
 ) -> None:
     federation.server(*FLAGS)
-    start_clients(federation)
-    federation.wait_for("b", "round 2: ")
+    federation.client("a")
+    federation.client("b", through=trap("stop", "a round has come", 3))
+    federation.wait_for_stop("b")
     limit_files(federation.processes["b"].pid, 20_000)
+    federation.go_on("b")
     assert federation.exit_code("b") == 1
     assert re.search("Error: .*File too large", federation.log("b"))
     federation.client("b")
@@ -103,16 +104,14 @@ def test_a_directory_that_cannot_be_written_is_named(federation: Federation, pro
 
 
 def test_wall_clocks_that_jump_change_nothing(undisturbed: Federation, federation: Federation) -> None:
-    listen = f"127.0.0.1:{free_port()}"
-    extra = ["--deadline", "60", "--lease", "30", "--capture", "s.fedwire"]
-    arguments = ["run", "--listen", listen, "--run-dir", "run", *FLAGS, *extra]
-    federation.start("server", "tests.skewed", "fedserver", *arguments)
-    federation.address = listen
-    federation.wait_for("server", "listening on")
+    """Limits of an hour: a clock that jumps by up to a day breaks them at once if they go by it."""
+    jumping = ("tests.skewed", "jumping")
+    limits = ["--deadline", "3600", "--lease", "3600", "--quorum", "0.5"]
+    federation.server(*FLAGS, *limits, "--capture", "s.fedwire", through=jumping)
     federation.client("a")
-    own = ["run", "--server", listen, "--name", "b", "--state-dir", "state/b"]
-    federation.start("b", "tests.skewed", "fedclient", *own)
+    federation.client("b", through=jumping)
     federation.finish()
+    assert [record["updates"] for record in federation.rounds()] == [2] * 5
     assert_same(federation, undisturbed)
     times = [record.time_ns for record in read_records(federation.folder / "s.fedwire", pytest.fail)]
     assert times != sorted(times), "or the clock has not jumped"
@@ -129,13 +128,11 @@ def test_a_port_that_is_taken_is_named(federation: Federation) -> None:
 def test_a_server_that_hangs_for_a_while_changes_nothing(
     undisturbed: Federation, federation: Federation
 ) -> None:
-    federation.server(*FLAGS)
+    federation.server(*FLAGS, through=trap("stop", "before broadcast", 3))
     start_clients(federation)
-    federation.wait_for("server", "round 2/5")
-    server = federation.processes["server"]
-    server.send_signal(signal.SIGSTOP)
-    time.sleep(3)
-    server.send_signal(signal.SIGCONT)
+    federation.wait_for_stop("server")
+    time.sleep(1)  # This long it hangs, with both clients waiting for it.
+    federation.go_on("server")
     federation.finish()
     assert_same(federation, undisturbed)
 
@@ -145,17 +142,15 @@ def test_a_server_that_hangs_for_a_while_changes_nothing(
 def test_a_server_that_hangs_for_good_is_noticed_and_replaced(
     undisturbed: Federation, federation: Federation
 ) -> None:
-    federation.server(*FLAGS)
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("stop", "before broadcast", 3)
+    )
     start_clients(federation)
-    federation.wait_for("server", "round 2/5")
-    federation.processes["server"].send_signal(signal.SIGSTOP)
-    started = time.monotonic()
-    while not all("no server answers" in federation.log(name) for name in ("a", "b")):
-        assert time.monotonic() - started < 600, federation.log("a")
-        time.sleep(1)
-    print(f"noticed after {time.monotonic() - started:.0f} s")
-    federation.kill("server")
-    federation.server(*FLAGS, listen=federation.address, name="server2")
+    federation.wait_for_stop("first")
+    for name in ("a", "b"):
+        federation.wait_for(name, "no server answers", at_most_s=600)
+    federation.kill("first")
+    federation.server(*FLAGS, listen=address)
     federation.finish()
     assert_same(federation, undisturbed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 from fedclient.store.state import StateDir
 from fedclient.store.stored_update import Sender, StoredUpdate
-from tests.processes import Federation, free_port
+from tests.killpoint import trap
+from tests.processes import Federation, lasting_address
 
 SENDER = Sender("a1b2", "clinic", "f" * 64, 12)
 LAYOUT = Layout([TensorSpec("w", "float32", (3, 2)), TensorSpec("w", "float32", (3, 2), Purpose.CONTROL)])
@@ -87,18 +87,17 @@ def test_a_client_killed_with_its_update_in_hand_hands_it_in_later(
     federation: Federation, damage: bool
 ) -> None:
     """The server is killed when the update begins to arrive, and the client once it cannot hand it in."""
-    address = f"127.0.0.1:{free_port()}"
-    running = ["run", "--listen", address, "--run-dir", "run", *FLAGS]
-    federation.start("server", "tests.killpoint", "mid-upload, server", "1", "fedserver", *running)
-    federation.wait_for("server", "listening on")
-    federation.client("a", server=address)
-    assert federation.processes.pop("server").wait() == -signal.SIGKILL
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "mid-upload, server")
+    )
+    federation.client("a")
+    federation.wait_for_death("first")
     federation.wait_for("a", r"round 1: .* steps(.|\n)*trying again")
     federation.kill("a")
     (held,) = (federation.folder / "state" / "a").glob("run-*/update.parcel")
     if damage:
         held.write_bytes(held.read_bytes()[:-1])
-    federation.server(*FLAGS, listen=address, name="server2")
+    federation.server(*FLAGS, listen=address)
     federation.client("a")
     federation.finish()
     log = federation.log("a")

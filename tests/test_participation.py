@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,12 @@ from safetensors.numpy import load_file
 from common.errors import ConfigError
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
-from fedserver.console.status_client import ask
 from fedwire.source import Capture
-from tests.processes import Federation
+from tests.killpoint import trap
+from tests.processes import Federation, lasting_address, wait_until
+
+ENDLESS = "100000"
+"""Rounds of a run that a test stops when it has seen enough."""
 
 
 def run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
@@ -53,29 +54,27 @@ def test_who_is_drawn_depends_on_seed_and_round_alone(tmp_path: Path, federation
 
 
 def test_a_deadline_closes_the_round_and_a_late_update_changes_nothing(federation: Federation) -> None:
-    flags = "--num-clients 3 --rounds 4 --deadline 2 --quorum 0.5 --local-epochs 1"
-    federation.server(*flags.split())
-    for name in ("a", "b", "c"):
+    """c stops when its update is ready, and goes on when its round is closed."""
+    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--deadline", "2", "--quorum", "0.5")
+    for name in ("a", "b"):
         federation.client(name)
-    federation.wait_for("c", "round 1: ")
-    federation.processes["c"].send_signal(signal.SIGSTOP)
-    federation.wait_for("server", r"round \d: goes on without c: no answer by the deadline")
-    federation.processes["c"].send_signal(signal.SIGCONT)
-    federation.finish()
-    updates = [record["updates"] for record in federation.rounds()]
-    assert len(updates) == 4
-    assert 2 in updates
-    ledger = {path.name.partition("-round-")[0] for path in (federation.folder / "run" / "ledger").iterdir()}
-    assert len(ledger) == 3
+    federation.client("c", through=trap("stop", "mid-upload", 2))
+    r = int(federation.wait_for("server", r"round (\d+): goes on without c: no answer by the deadline"))
+    federation.wait_for("server", rf"round {r}/{ENDLESS}: .* [12] updates")
+    federation.wait_for_stop("c")
+    federation.go_on("c")
+    federation.wait_for("c", r"round \d+: the round has closed; this update changes nothing")
+    federation.wait_for("server", rf"round {r}/{ENDLESS}: (.|\n)* 3 updates")
+    federation.stop("server")
+    assert_mean(federation)
 
 
 def test_without_a_quorum_the_server_waits_and_says_so(federation: Federation) -> None:
     federation.server(*["--num-clients", "2", "--rounds", "2", "--deadline", "1", "--quorum", "1"])
-    for name in ("a", "b"):
-        federation.client(name)
-    federation.wait_for("b", "run [0-9a-f]+: client 1")
-    federation.kill("b")
-    federation.wait_for("server", r"\d updates and nobody else to expect; waiting until there are 2")
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 2))
+    federation.wait_for_death("b")
+    federation.wait_for("server", r"round 2: \d updates and nobody else to expect; waiting until there are 2")
     federation.client("b")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [2, 2]
@@ -106,18 +105,14 @@ def test_a_simulation_waits_for_nobody(tmp_path: Path, setting: dict[str, Any]) 
 
 
 def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federation: Federation) -> None:
-    federation.server(
-        *["--num-clients", "3", "--rounds", "400", "--lease", "1.5", "--quorum", "0.5", "--local-epochs", "1"]
-    )
+    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--lease", "2", "--quorum", "0.5")
     for name in ("a", "b", "c"):
         federation.client(name)
-    federation.wait_for("server", "round 2/400: .* 3 updates")
+    federation.wait_for("server", f"round 2/{ENDLESS}: .* 3 updates")
     federation.kill("c")
     federation.wait_for("server", r"round \d+: goes on without c: no sign of life")
-    federation.wait_for("server", r"round \d+/400: .* 2 updates")
-    states = {client["name"]: client["state"] for client in ask(federation.address)["clients"]}
-    assert states["c"] == "gone"
-    assert states["a"] != "gone"
+    federation.wait_for("server", rf"round \d+/{ENDLESS}: .* 2 updates")
+    federation.wait_for_states(a="training|answered", c="gone")
     federation.client("c")
     federation.wait_for("server", r"2 updates(.|\n)* 3 updates")
     federation.stop("server")
@@ -125,44 +120,37 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
 
 
 def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federation: Federation) -> None:
-    federation.server(
-        *["--num-clients", "2", "--rounds", "1", "--lease", "1", "--local-epochs", "60", "--alpha", "100"]
-    )
-    for name in ("a", "b"):
-        federation.client(name)
+    """b trains until six signs have come, three of which go into a lease; a alone would be a quorum."""
+    signs = trap("say", "a sign of life", 0)
+    flags = ["--num-clients", "2", "--rounds", "1", "--lease", "1.5", "--quorum", "0.5"]
+    federation.server(*flags, through=signs)
+    federation.client("a")
+    federation.client("b", through=trap("hold", "a round has come"))
+    federation.wait_for_states(a="answered", b="training")
+    heard = federation.log("server").count("a sign of life")
+    # Those of a, which waits for the next round, come as often.
+    wait_until(lambda: federation.log("server").count("a sign of life") >= heard + 12, "signs of life")
+    (federation.folder / "go").touch()
     federation.finish()
-    (record,) = federation.rounds()
-    assert record["updates"] == 2
-    assert record["seconds"]["round"] > 1, "or the test has not shown anything"
+    assert [record["updates"] for record in federation.rounds()] == [2]
 
 
 def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Federation) -> None:
     """Also after the server was killed: seats are given once."""
-    flags = [
-        "--num-clients",
-        "3",
-        "--min-clients",
-        "2",
-        "--rounds",
-        "300",
-        "--local-epochs",
-        "1",
-        "--algorithm",
-        "scaffold",
-    ]
-    federation.server(*flags)
+    flags = ["--num-clients", "3", "--min-clients", "2", "--rounds", ENDLESS, "--algorithm", "scaffold"]
+    address = federation.server(*flags, listen=lasting_address())
     federation.client("b")
     federation.client("x")
-    federation.wait_for("server", "round 2/300: .* 2 updates")
+    federation.wait_for("server", f"round 2/{ENDLESS}: .* 2 updates")
     federation.kill("server")
-    federation.server(*flags, listen=federation.address, name="server1")
-    federation.wait_for("server1", r"round \d+/300: .* 2 updates")
+    federation.server(*flags, listen=address, name="server1")
+    federation.wait_for("server1", rf"round \d+/{ENDLESS}: .* 2 updates")
     federation.client("a")
     federation.wait_for("server1", "a joins; 3 of 3 seats are taken")
-    federation.wait_for("server1", r"round \d+/300: .* 3 updates")
+    federation.wait_for("server1", rf"round \d+/{ENDLESS}: .* 3 updates")
     federation.kill("server1")
-    federation.server(*flags, listen=federation.address, name="server2")
-    federation.wait_for("server2", r"round \d+/300: .* 3 updates")
+    federation.server(*flags, listen=address, name="server2")
+    federation.wait_for("server2", rf"round \d+/{ENDLESS}: .* 3 updates")
     federation.client("late")
     assert federation.exit_code("late") == 1
     assert "all 3 seats are taken and 'late' has none" in federation.log("late")
@@ -175,13 +163,17 @@ def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Fe
 def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, federation: Federation) -> None:
     """Also after the server was killed: N stays."""
     flags = ["--num-clients", "2", "--gather", "2", "--rounds", "3", "--seed", "3"]
-    federation.server(*flags)
+    traps = (*trap("stop", "before gathering"), *trap("kill", "after the checkpoint"))
+    address = federation.server(*flags, listen=lasting_address(), name="first", through=traps)
+    federation.wait_for_stop("first")
     for i in range(3):
         federation.client(f"client-{i}")
-    federation.wait_for("server", "3 clients are here and nobody else comes")
-    federation.wait_for("server", "round 1/3: .* 3 updates")
-    federation.kill("server")
-    federation.server(*flags, listen=federation.address, name="server2")
+    for i in range(3):
+        federation.wait_for(f"client-{i}", "joining")
+    federation.go_on("first")
+    federation.wait_for_death("first")
+    assert "3 clients are here and nobody else comes" in federation.log("first")
+    federation.server(*flags, listen=address)
     federation.finish()
     run(tmp_path / "simulated", num_clients=3, rounds=3, seed=3)
     for file in ("model", "control"):
@@ -190,16 +182,16 @@ def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, fed
 
 def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Federation) -> None:
     federation.server(
-        *["--num-clients", "2", "--rounds", "1", "--deadline", "3", "--quorum", "0.5", "--local-steps", "1"]
+        *["--num-clients", "2", "--rounds", "1", "--lease", "2", "--quorum", "0.5", "--local-steps", "1"]
     )
     federation.client("a")
     federation.client("b", "--uplink", "100kbit", "--capture", "b.fedwire")
-    federation.wait_for("server", "round 1/1|b is here")
-    while not _sent(federation.folder / "b.fedwire"):
-        time.sleep(0.05)
+    federation.wait_for_states(a="answered")
+    wait_until(lambda: _sent(federation.folder / "b.fedwire"), "b sends a part of its update")
     federation.kill("b")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [1]
+    assert "round 1: goes on without b: no sign of life" in federation.log("server")
 
 
 def _sent(capture: Path) -> int:

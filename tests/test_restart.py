@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Federation
+from tests.killpoint import trap
+from tests.processes import Federation, lasting_address
 
 RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
 FLAGS = [*RUN, "--algorithm", "scaffold"]
@@ -34,15 +34,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation
     federation.close()
 
 
-def start_clients(federation: Federation, *names: str) -> None:
-    """Clients a and b, or these."""
-    for name in names or ("a", "b"):
-        federation.client(name, server=federation.address)
-
-
-def restart(federation: Federation, *flags: str) -> None:
-    """Starts the server again on the same port and run directory."""
-    federation.server(*(flags or FLAGS), listen=federation.address, name=f"server{len(federation.processes)}")
+def start_clients(federation: Federation) -> None:
+    """Clients a and b."""
+    for name in ("a", "b"):
+        federation.client(name)
 
 
 def assert_same_result(federation: Federation, other: Federation) -> None:
@@ -57,49 +52,55 @@ def assert_same_result(federation: Federation, other: Federation) -> None:
     assert [record["round"] for record in federation.rounds()] == every
 
 
+def test_a_server_killed_before_anybody_came_starts_afresh(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    address = federation.server(*FLAGS, listen=lasting_address(), name="first")
+    federation.wait_for("first", "waiting for clients")
+    federation.kill("first")
+    start_clients(federation)
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
 @pytest.mark.parametrize(
-    "moment",
-    [
-        "waiting for clients",
-        pytest.param("round 1/5", marks=pytest.mark.slow),
-        "round 3/5",
-        pytest.param("round 5/5", marks=pytest.mark.slow),
-    ],
+    "r", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(5, marks=pytest.mark.slow)]
 )
 def test_a_killed_server_goes_on_where_it_was(
-    undisturbed: Federation, federation: Federation, moment: str
+    undisturbed: Federation, federation: Federation, r: int
 ) -> None:
-    federation.server(*FLAGS)
-    if moment == "waiting for clients":
-        federation.wait_for("server", moment)
-        federation.kill("server")
-        start_clients(federation)
-    else:
-        start_clients(federation)
-        federation.wait_for("server", moment)
-        federation.kill("server")
-    restart(federation)
+    """It is killed when round r is closed and evaluated, and its record about to be written."""
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "before the record", r)
+    )
+    start_clients(federation)
+    federation.wait_for_death("first")
+    assert len(federation.rounds() if r > 1 else []) == r - 1
+    federation.server(*FLAGS, listen=address)
     federation.finish()
     assert_same_result(federation, undisturbed)
 
 
 @pytest.mark.slow
 def test_both_sides_killed_at_random_moments(undisturbed: Federation, federation: Federation) -> None:
+    """Whenever it is: a side that has ended before its turn is left alone."""
     moments = random.Random(7)
-    federation.server(*FLAGS)
+    address = federation.server(*FLAGS, listen=lasting_address(), name="server0")
     start_clients(federation)
-    server = "server"
-    for _ in range(4):
-        time.sleep(moments.uniform(0.3, 1.5))
-        if federation.processes[server].poll() is not None:
+    for kills in range(4):
+        time.sleep(moments.uniform(0.1, 0.5))
+        victim = moments.choice(["a", "b"])
+        server = federation.processes[f"server{kills}"]
+        server.kill()
+        if server.wait() == 0:
             break
-        federation.kill(server)
-        server = f"server{len(federation.processes)}"
-        restart(federation)
-        name = moments.choice(["a", "b"])
-        if federation.processes[name].poll() is None:
-            federation.kill(name)
-            start_clients(federation, name)
+        del federation.processes[f"server{kills}"]
+        if federation.processes[victim].poll() is None:
+            federation.processes[victim].kill()
+            federation.processes[victim].wait()
+            federation.client(victim)
+        federation.server(*FLAGS, listen=address, name=f"server{kills + 1}")
     federation.finish()
     assert_same_result(federation, undisturbed)
 
@@ -117,17 +118,18 @@ def test_both_sides_killed_at_random_moments(undisturbed: Federation, federation
 def test_every_way_of_training_survives_a_killed_server(tmp_path: Path, flags: str) -> None:
     whole, broken = Federation(tmp_path / "whole"), Federation(tmp_path / "broken")
     try:
-        for federation in (whole, broken):
-            federation.server(*RUN, *flags.split())
-            start_clients(federation)
-            if federation is broken:
-                for r in (1, 3):
-                    federation.wait_for(
-                        next(n for n in federation.processes if "server" in n), f"round {r}/5"
-                    )
-                    federation.kill(next(n for n in federation.processes if "server" in n))
-                    restart(federation, *RUN, *flags.split())
-            federation.finish()
+        whole.server(*RUN, *flags.split())
+        start_clients(whole)
+        whole.finish()
+        broken.address = lasting_address()
+        start_clients(broken)
+        for name, point in (("first", "before the record"), ("second", "after the checkpoint")):
+            broken.server(
+                *RUN, *flags.split(), listen=broken.address, name=name, through=trap("kill", point, 2)
+            )
+            broken.wait_for_death(name)
+        broken.server(*RUN, *flags.split(), listen=broken.address)
+        broken.finish()
         assert_same_result(broken, whole)
     finally:
         whole.close()
@@ -135,18 +137,18 @@ def test_every_way_of_training_survives_a_killed_server(tmp_path: Path, flags: s
 
 
 def test_a_damaged_checkpoint_is_passed_over(undisturbed: Federation, federation: Federation) -> None:
-    federation.server(*FLAGS)
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "after the checkpoint", 3)
+    )
     start_clients(federation)
-    federation.wait_for("server", "round 3/5")
-    federation.kill("server")
-    newest = sorted((federation.folder / "run" / "checkpoints").glob("*.safetensors"))[-1]
+    federation.wait_for_death("first")
+    newest = federation.folder / "run" / "checkpoints" / "round-000003.safetensors"
     data = bytearray(newest.read_bytes())
     data[-100] ^= 1
     newest.write_bytes(data)
-    restart(federation)
+    federation.server(*FLAGS, listen=address)
     federation.finish()
-    name = next(name for name in federation.processes if name.startswith("server"))
-    assert "its checksum is wrong; going back to an older checkpoint" in federation.log(name)
+    assert "its checksum is wrong; going back to an older checkpoint" in federation.log("server")
     assert_same_result(federation, undisturbed)
 
 
@@ -163,6 +165,7 @@ def test_other_settings_are_refused_with_the_difference(undisturbed: Federation,
     )
     assert other.exit_code("fresh") == 2
     assert "already holds config.json" in other.log("fresh")
+    other.close()
 
 
 def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Path) -> None:
@@ -178,6 +181,7 @@ def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Pa
         in (other.log("server").splitlines()[-1])
     )
     assert "Traceback" not in other.log("server")
+    other.close()
 
 
 def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federation, tmp_path: Path) -> None:
@@ -188,23 +192,27 @@ def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federa
     again.finish()
     assert "run finished after round 5" in again.log("a")
     assert_same_result(again, undisturbed)
+    again.close()
 
 
 def test_the_run_directory_is_whole_after_every_kill(federation: Federation) -> None:
     """Lines of rounds.jsonl are whole, and there are never more checkpoints than are kept."""
-    federation.server(*FLAGS)
+    federation.address = lasting_address()
     start_clients(federation)
     for r in (1, 2, 3):
-        federation.wait_for([n for n in federation.processes if n.startswith("server")][-1], f"round {r}/5")
-        federation.kill([n for n in federation.processes if n.startswith("server")][-1])
-        lines = (federation.folder / "run" / "rounds.jsonl").read_text().splitlines()
-        assert [json.loads(line)["round"] for line in lines[:r]] == list(range(1, r + 1))
+        # One round each: it is in a checkpoint, and its record is still to be written.
+        name = f"server{r}"
+        federation.server(
+            *FLAGS, listen=federation.address, name=name, through=trap("kill", "after the checkpoint")
+        )
+        federation.wait_for_death(name)
+        lines = federation.rounds() if r > 1 else []
+        assert [line["round"] for line in lines] == list(range(1, r))
         checkpoints = list((federation.folder / "run" / "checkpoints").glob("round-*.safetensors"))
-        assert 1 <= len(checkpoints) <= 4
-        restart(federation)
+        assert len(checkpoints) == min(r, 3)
+    federation.server(*FLAGS, listen=federation.address)
     federation.finish()
     assert len(federation.rounds()) == 5
-    assert not re.search("Traceback", "".join(path.read_text() for path in federation.folder.glob("*.log")))
 
 
 def test_a_run_of_the_release_before_formats_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from common.errors import StateError
 from fedclient.store.state_slot import first_free_slot
+from tests.killpoint import trap
 from tests.processes import Federation
 from tests.test_cli import invoke
 
@@ -33,13 +35,12 @@ def test_a_root_excludes_a_name(tmp_path: Path) -> None:
 
 
 def test_a_killed_client_takes_its_own_place_again(federation: Federation) -> None:
-    address = federation.server("--num-clients", "2", "--rounds", "4", "--local-epochs", "3")
+    address = federation.server("--num-clients", "2", "--rounds", "3")
     arguments = ("fedclient", "run", "--server", address, "--state-root", "places")
-    for process in ("one", "two"):
-        federation.start(process, *arguments)
-    name = federation.wait_for("one", r"joining \S+ as (client-[12])")
-    federation.wait_for("one", "round 1: ")
-    federation.kill("one")
+    federation.start("one", *arguments, through=trap("kill", "before training", 2))
+    federation.start("two", *arguments)
+    federation.wait_for_death("one")
+    (name,) = re.findall(r"joining \S+ as (client-[12])", federation.log("one"))
     federation.start("again", *arguments)
     assert federation.wait_for("again", r"joining \S+ as (\S+)") == name
     federation.finish()

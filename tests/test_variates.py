@@ -15,6 +15,7 @@ from common.server_step.updates import UpdateReader, computable
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from tests.killpoint import trap
 from tests.processes import Federation
 
 DIGITS: dict[str, Any] = {"num_clients": 3, "rounds": 10, "alpha": 0.3, "seed": 3, "momentum": 0.5}
@@ -118,10 +119,9 @@ def test_server_and_client_never_disagree_about_c_i(federation: Federation, flag
 def test_a_killed_client_goes_on_with_what_its_codec_left_out(federation: Federation, tmp_path: Path) -> None:
     flags = "--num-clients 2 --rounds 5 --alpha 0.3 --local-epochs 2 --codec topk:0.1 --algorithm fedavg"
     federation.server(*flags.split())
-    for name in ("a", "b"):
-        federation.client(name)
-    federation.wait_for("b", "round 2: ")
-    federation.kill("b")
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
     federation.client("b")
     federation.finish()
     settings: dict[str, Any] = {"num_clients": 2, "rounds": 5, "alpha": 0.3, "local_epochs": 2}

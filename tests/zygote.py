@@ -1,24 +1,38 @@
-"""Client processes for tests without two seconds of importing torch each.
+"""Processes for tests without the seconds that their imports take.
 
-One process per test worker imports torch and forks a real client process, killable as any, for each that a
-test starts: as `python -m fedclient` would have made it, but for the imports. gRPC is imported after the fork
-only, because its threads would not survive one.
+One process per test worker imports what the programs need and forks a real process, killable as any, for each
+that a test starts: as `python -m MODULE ARGUMENT...` would have made it, but for the imports. A forked server
+forks its worker in the same way. gRPC is imported after the fork only, because its threads would not survive
+one.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import gc
+import importlib
 import json
 import os
+import pkgutil
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+PACKAGES = ("common", "fedclient", "fedserver")
+"""What the zygote imports, as far as that goes without gRPC."""
+ANSWER_S = 90.0
+_PR_SET_PDEATHSIG = 1
 
 
 class Forked:
@@ -51,6 +65,10 @@ class Forked:
             with suppress(ProcessLookupError):  # It has just ended.
                 os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
@@ -75,14 +93,14 @@ class Zygote:
         self._answered = threading.Semaphore(0)
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def start(self, arguments: list[str], folder: Path, log: Path) -> Forked:
-        """A client process in this folder, with its output in a log."""
+    def start(self, module: str, *arguments: str, folder: Path, log: Path) -> Forked:
+        """`python -m MODULE ARGUMENT...` in this folder, with its output added to a log."""
         with self._lock:
-            request = {"arguments": arguments, "folder": str(folder), "log": str(log)}
+            request = {"module": module, "arguments": arguments, "folder": str(folder), "log": str(log)}
             self._file.write(json.dumps(request) + "\n")
             self._file.flush()
-            if not self._answered.acquire(timeout=60):
-                raise RuntimeError("the process that forks clients does not answer")
+            if not self._answered.acquire(timeout=ANSWER_S):
+                raise RuntimeError("the process that forks others does not answer")
             return self._started[-1]
 
     def _listen(self) -> None:
@@ -97,13 +115,7 @@ class Zygote:
 
 def _serve(fd: int) -> None:
     """The other side: forks on request until nobody asks any more."""
-    import torch
-
-    import common.models.build
-    import fedclient.training.train
-
-    assert "grpc" not in sys.modules, (common.models.build, fedclient.training.train)
-    torch.set_num_threads(1)
+    _import_all()
     connection = socket.socket(fileno=fd)
     # Children that end interrupt the wait for the next request.
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK)
@@ -123,10 +135,41 @@ def _serve(fd: int) -> None:
             buffer += data
             while b"\n" in buffer:
                 line, _, buffer = buffer.partition(b"\n")
-                pid = os.fork()
-                if pid == 0:
-                    _become_client(json.loads(line), [connection.fileno(), wake_read, wake_write])
+                request = json.loads(line)
+                if (pid := os.fork()) == 0:
+                    _end_as(_become, **request)
                 print(json.dumps({"pid": pid, "code": None}), file=file, flush=True)
+
+
+class _NoGrpc:
+    """Finds nothing, and lets nobody else find gRPC."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """The import system asks this before all others."""
+        if name.partition(".")[0].startswith("grpc"):
+            raise ImportError(f"{name} comes after the fork")
+
+
+def _import_all() -> None:
+    """Every module that gets by without gRPC."""
+    import torch
+
+    import fedserver.worker.process
+
+    sys.meta_path.insert(0, _NoGrpc)
+    for package in PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith(".__main__"):
+                with suppress(ImportError):
+                    importlib.import_module(module.name)
+    sys.meta_path.remove(_NoGrpc)
+    assert "grpc" not in sys.modules
+    torch.set_num_threads(1)
+    fedserver.worker.process.start = _fork_worker  # type: ignore[assignment]
+    # What is here stays; pages that no collector looks at are shared by all forked processes.
+    gc.collect()
+    gc.freeze()
 
 
 def _reap(file: Any) -> None:
@@ -140,27 +183,75 @@ def _reap(file: Any) -> None:
         print(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}), file=file, flush=True)
 
 
-def _become_client(request: dict[str, Any], inherited: list[int]) -> None:
-    """Never returns."""
+def _become(module: str, arguments: list[str], folder: str, log: str) -> None:
+    """What `python -m MODULE ARGUMENT...` does in a folder."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # None outlives the tests.
+    os.chdir(folder)
+    sys.path[0] = folder
+    # Clients of other tests are none of ours: a stopped one must not keep ours from training.
+    tempfile.tempdir = str(Path(log).parent)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _close_all_but()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class _ForkedWorker:
+    """A child of a server, with the methods of subprocess.Popen that the server uses."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        os.kill(self._pid, signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Waits for its end."""
+        os.waitpid(self._pid, 0)
+
+
+def _fork_worker(connection: int) -> _ForkedWorker:
+    """In the place of `fedserver.worker.process.start`."""
+    if (pid := os.fork()) == 0:
+        _end_as(_become_worker, connection)
+    return _ForkedWorker(pid)
+
+
+def _become_worker(connection: int) -> None:
+    """What `python -P -m fedserver.worker FD` does."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _close_all_but(connection)
+    sys.path.pop(0)
+    sys.argv = ["fedserver.worker", str(connection)]
+    importlib.import_module("fedserver.worker.__main__").main()
+
+
+def _close_all_but(*wanted: int) -> None:
+    """Nothing but these and the standard streams is inherited, locks of files least of all."""
+    for fd in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if fd > 2 and fd not in wanted:
+            with suppress(OSError):  # The listing's own is closed by now.
+                os.close(fd)
+
+
+def _end_as(program: Callable[..., None], *arguments: Any, **named: Any) -> NoReturn:
+    """Runs a program in a process that was just forked, and ends as the interpreter would."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.chdir(request["folder"])
-        sys.path[0] = request["folder"]
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        for target in (1, 2):
-            os.dup2(log, target)
-        for fd in (log, *inherited):
-            os.close(fd)
-        from fedclient.cli import main
-
         try:
-            main(request["arguments"], prog_name="fedclient")
+            program(*arguments, **named)
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
     except BaseException:
         traceback.print_exc()
     finally:

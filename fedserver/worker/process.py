@@ -40,16 +40,21 @@ class TorchWorker(Protocol):
         """Similarity of client models by layer, from the files of their updates."""
 
 
+def start(connection: int) -> subprocess.Popen[bytes]:
+    """A worker process that is asked through this file descriptor."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "fedserver.worker", str(connection)],
+        pass_fds=[connection],
+        stdin=subprocess.DEVNULL,
+    )
+
+
 class WorkerProcess:
     """Starts, asks and ends a worker. One question at a time."""
 
     def __init__(self) -> None:
         self._connection, theirs = Pipe()
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fedserver.worker", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
+        self._process = start(theirs.fileno())
         theirs.close()
         self._lock = threading.Lock()
         """Held by the thread that talks: a question that was cancelled is still answered before the next."""
