@@ -33,6 +33,18 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MomentumIgnored(Event):
+    """Momentum is asked for, but S_svr, which never has any, is all there is."""
+
+    level: ClassVar[Level] = Level.WARNING
+    momentum: float
+
+    def text(self) -> str:
+        why = "momentum is for parameters outside of S_svr, and all are in it"
+        return f"--momentum {self.momentum:g} has no effect: {why}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClientsAwaited(Event):
     """The run waits for clients before its first round; `client` has just come, if it is named."""
 

@@ -190,7 +190,7 @@ def replay(source: Source, run_dir: Path | None, as_json: bool) -> None:
 
     Ends with 1 if a round differs, or if there was none to compare.
     """
-    from fedwire.replay import Replay
+    from fedwire.replay.replay import Replay
 
     with source.open() as capture:
         verdicts = [asdict(verdict) for verdict in Replay(capture, run_dir).run()]

@@ -63,5 +63,5 @@ def train(
         }
         if feddyn_alpha:
             x = {name: value - h[name] / feddyn_alpha for name, value in x.items()}
-        c = {name: torch.stack([c_i[name] for c_i in c_is]).mean(0) for name in svr}
+        c = {name: torch.stack([w[i] * c_i[name] for i, c_i in enumerate(c_is)]).sum(0) for name in svr}
     return x, c

@@ -9,6 +9,7 @@ import torch
 from common.server_step.aggregate import Aggregate
 from common.tensors.layout import BLOCK, Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import tensor_view
+from tests.rules import rules
 
 
 def layout_of(dtype: str, n: int = 5) -> Layout:
@@ -42,10 +43,15 @@ def values(layout: Layout, flat: Flat, index: int) -> torch.Tensor:
     return tensor_view(layout, flat, index).double()
 
 
+def result(aggregate: Aggregate, flat: Flat, num_clients: int) -> Flat:
+    """The next x, buffers and c with uniform weights."""
+    return aggregate.result(flat, rules(num_clients=num_clients), {})[0]
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [5.0, 1.0, 10.0]])
 def test_x_buffers_and_c_follow_their_rules(dtype: str, weights: list[float]) -> None:
-    layout, eta_g, num_clients = layout_of(dtype), 0.7, 10
+    layout, eta_g, total = layout_of(dtype), 0.7, 40.0
     variates = layout.part(Purpose.CONTROL)
     down = random_flat(layout, 0)
     ups = [random_flat(layout, seed) for seed in (1, 2, 3)]
@@ -53,8 +59,9 @@ def test_x_buffers_and_c_follow_their_rules(dtype: str, weights: list[float]) ->
 
     aggregate = Aggregate(layout, down)
     for up, c_i, weight in zip(ups, c_is, weights, strict=True):
-        aggregate.add(up, c_i, weight)
-    result = aggregate.result(down, eta_g, num_clients)
+        aggregate.add(up, c_i, weight, weight)
+    rule = rules(eta_g=eta_g, weighting="examples", total_examples=total)
+    after, _ = aggregate.result(down, rule, {})
 
     w = torch.tensor(weights, dtype=torch.float64) / sum(weights)
     rounding = {"float64": 1e-14, "float32": 1e-6, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
@@ -62,17 +69,15 @@ def test_x_buffers_and_c_follow_their_rules(dtype: str, weights: list[float]) ->
         base = values(layout, down, index)
         if spec.purpose is Purpose.CONTROL:
             old = [torch.zeros(5) if c is None else values(variates, c, 0) for c in c_is]
-            new = (
-                base
-                + sum(values(layout, up, index) - o for up, o in zip(ups, old, strict=True)) / num_clients
-            )
+            moves = [values(layout, up, index) - o for up, o in zip(ups, old, strict=True)]
+            new = base + sum(w_i * move for w_i, move in zip(weights, moves, strict=True)) / total
         else:
             mean = sum(w_i * (values(layout, up, index) - base) for w_i, up in zip(w, ups, strict=True))
             new = base + (eta_g if spec.purpose is Purpose.MODEL else 1.0) * mean
         if spec.name == "count":
-            assert values(layout, result, index) == new.round()
+            assert values(layout, after, index) == new.round()
         else:
-            torch.testing.assert_close(values(layout, result, index), new, rtol=rounding, atol=rounding)
+            torch.testing.assert_close(values(layout, after, index), new, rtol=rounding, atol=rounding)
 
 
 def test_equal_updates_leave_exactly_that_update() -> None:
@@ -80,8 +85,8 @@ def test_equal_updates_leave_exactly_that_update() -> None:
     up = random_flat(layout, 1)
     aggregate = Aggregate(layout, layout.allocate())
     for _ in range(4):
-        aggregate.add(up, None, 1.0)
-    assert aggregate.result(layout.allocate(), 1.0, 4).tobytes() == up.tobytes()
+        aggregate.add(up, None, 1.0, 1.0)
+    assert result(aggregate, layout.allocate(), 4).tobytes() == up.tobytes()
 
 
 def test_tensors_larger_than_a_block_are_whole() -> None:
@@ -89,8 +94,8 @@ def test_tensors_larger_than_a_block_are_whole() -> None:
     up = layout.allocate()
     layout.array(up, 0)[:] = np.arange(2 * BLOCK + 3) % 1000
     aggregate = Aggregate(layout, layout.allocate())
-    aggregate.add(up, None, 1.0)
-    assert aggregate.result(layout.allocate(), 1.0, 1).tobytes() == up.tobytes()
+    aggregate.add(up, None, 1.0, 1.0)
+    assert result(aggregate, layout.allocate(), 1).tobytes() == up.tobytes()
 
 
 def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
@@ -103,13 +108,13 @@ def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
     tensor_view(layout, down, c_index).copy_(torch.stack([values(variates, c, 0) for c in ledger]).mean(0))
     up = random_flat(layout, 77)
     aggregate = Aggregate(layout, down)
-    aggregate.add(up, ledger[3], 1.0)
-    result = aggregate.result(down, 1.0, 10)
+    aggregate.add(up, ledger[3], 1.0, 1.0)
+    after_round = result(aggregate, down, 10)
     after = [values(layout, up, c_index) if i == 3 else values(variates, c, 0) for i, c in enumerate(ledger)]
     torch.testing.assert_close(
-        values(layout, result, c_index), torch.stack(after).mean(0), rtol=0, atol=1e-15
+        values(layout, after_round, c_index), torch.stack(after).mean(0), rtol=0, atol=1e-15
     )
-    assert torch.equal(values(layout, result, 0), values(layout, up, 0))
+    assert torch.equal(values(layout, after_round, 0), values(layout, up, 0))
 
 
 def test_drift_diversity_is_the_papers_quotient() -> None:
@@ -118,7 +123,7 @@ def test_drift_diversity_is_the_papers_quotient() -> None:
     ups = [random_flat(layout, seed) for seed in (1, 2, 3)]
     aggregate = Aggregate(layout, down)
     for up in ups:
-        aggregate.add(up, None, 1.0)
+        aggregate.add(up, None, 1.0, 1.0)
     moves = [values(layout, up, 0) - values(layout, down, 0) for up in ups]
     xi = sum(m.square().sum() for m in moves) / torch.stack(moves).sum(0).square().sum()
     assert aggregate.drift_diversity()["w"] == pytest.approx(xi.item(), rel=1e-12)
@@ -128,18 +133,18 @@ def test_clients_that_move_alike_have_a_diversity_of_one_over_n() -> None:
     layout = layout_of("float64")
     aggregate = Aggregate(layout, layout.allocate())
     for _ in range(4):
-        aggregate.add(random_flat(layout, 1), None, 1.0)
+        aggregate.add(random_flat(layout, 1), None, 1.0, 1.0)
     assert aggregate.drift_diversity() == {"w": pytest.approx(0.25), "v": pytest.approx(0.25)}
 
 
 def test_tensors_that_stay_put_have_no_diversity() -> None:
     layout = layout_of("float64")
     aggregate = Aggregate(layout, layout.allocate())
-    aggregate.add(layout.allocate(), None, 1.0)
+    aggregate.add(layout.allocate(), None, 1.0, 1.0)
     assert aggregate.drift_diversity() == {}
 
 
 def test_there_is_no_result_without_updates() -> None:
     layout = layout_of("float32")
     with pytest.raises(ValueError, match="no update"):
-        Aggregate(layout, layout.allocate()).result(layout.allocate(), 1.0, 3)
+        result(Aggregate(layout, layout.allocate()), layout.allocate(), 3)

@@ -12,7 +12,14 @@ from common.tensors.layout import Array, Flat, Layout, Purpose, TensorSpec
 from common.wire import codecs
 from common.wire.codec_choice import Codecs, codec_for
 from common.wire.codecs import Codec, Int8, TopK
-from common.wire.encoding import Encoding, TensorEncoding, downward, upward, without_control
+from common.wire.encoding import (
+    Encoding,
+    TensorEncoding,
+    downward,
+    require_finite,
+    upward,
+    without_control,
+)
 from common.wire.manifest import manifest, read_manifest, require_same
 from fedpvr.v1 import tensor_pb2 as pb
 
@@ -214,7 +221,7 @@ def test_an_update_that_decodes_to_infinity_is_refused() -> None:
     raw[:4].view("<f4")[:] = np.inf
     raw[4:] = 1
     with pytest.raises(WireError) as caught:
-        encoding.require_decodable(raw, layout.allocate())
+        require_finite(layout, encoding.decode(raw, layout.allocate()))
     assert (caught.value.fault, caught.value.tensor) == (Fault.NOT_FINITE, "w")
 
 

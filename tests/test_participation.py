@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from common.errors import ConfigError
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from fedwire.replay.replay import Replay
 from fedwire.source import Capture
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address, wait_until
@@ -160,6 +161,32 @@ def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Fe
     assert_mean(federation)
 
 
+def test_a_newcomer_with_other_data_than_its_seat_was_meant_for_changes_the_weights_of_c(
+    federation: Federation,
+) -> None:
+    """By examples, c is the weighted mean of all c_i; also after a kill, and to the bit in a replay."""
+    flags = ["--model", "problem:network", "--dataset", "problem:data", "--num-clients", "3"]
+    flags += ["--min-clients", "2", "--rounds", ENDLESS, "--local-steps", "2", "--algorithm", "scaffold"]
+    flags += ["--weighting", "examples", "--capture", "run.fedwire"]
+    address = federation.server(*flags, listen=lasting_address())
+    federation.client("a")
+    federation.client("b")
+    federation.wait_for("server", f"round 2/{ENDLESS}: .* 2 updates")
+    federation.client("c", "--dataset", "problem:data", "--shard", "0/2")
+    federation.wait_for("server", r"(3 updates(.|\n)*){3}")
+    federation.kill("server")
+    federation.server(*flags, listen=address, name="server1")
+    federation.wait_for("server1", r"(3 updates(.|\n)*){3}")
+    federation.stop("server1")
+    clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
+    assert [client["examples"] for client in clients] == [20, 20, 30]
+    assert_mean(federation, [20, 20, 30])
+    capture = Capture(federation.folder / "run.fedwire", lambda event: None)
+    verdicts = [verdict for verdict in Replay(capture, None).run() if verdict.same is not None]
+    assert {verdict.updates for verdict in verdicts} == {2, 3}
+    assert [verdict for verdict in verdicts if not verdict.same] == []
+
+
 def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, federation: Federation) -> None:
     """Also after the server was killed: N stays."""
     flags = ["--num-clients", "2", "--gather", "2", "--rounds", "3", "--seed", "3"]
@@ -201,15 +228,16 @@ def _sent(capture: Path) -> int:
     return sum(m.content.kind == "chunk" for m in Capture(capture, lambda line: None).messages if m.up)
 
 
-def assert_mean(federation: Federation) -> None:
-    """c is the mean of all c_i; clients that were never counted have zero."""
+def assert_mean(federation: Federation, weights: list[int] | None = None) -> None:
+    """c is the weighted mean of all c_i; clients that were never counted have zero."""
     run = federation.folder / "run"
     n = json.loads((run / "config.json").read_text())["num_clients"]
+    w = np.array(weights or [1] * n) / sum(weights or [1] * n)
     checkpoint = max((run / "checkpoints").glob("round-*.safetensors"))
     newest, last = load_file(checkpoint), int(checkpoint.stem.removeprefix("round-"))
     # The ledger may hold c_i of the round that was open too; they do not count.
     files = [path for path in (run / "ledger").iterdir() if int(path.stem.rpartition("-")[2]) <= last]
-    c_is = [load_file(path) for path in files]
+    c_is = {int(path.stem.split("-")[1]): load_file(path) for path in files}
     for name in c_is[0]:
         c = newest[f"control/{name}"]
-        np.testing.assert_allclose(sum(c_i[name] for c_i in c_is) / n, c, atol=1e-5)
+        np.testing.assert_allclose(sum(w[i] * c_i[name] for i, c_i in c_is.items()), c, atol=1e-5)

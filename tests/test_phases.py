@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from common.algorithms import ALGORITHMS
 from common.errors import StateError
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.chunks import START
@@ -17,6 +16,7 @@ from fedclient.run import phases
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Memory, StateSource, Training, Waiting
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task
+from tests.rules import rules
 
 LAYOUT = Layout([TensorSpec("w", "float32", (2,)), TensorSpec("w", "float32", (2,), Purpose.CONTROL)])
 ENCODING = Encoding(LAYOUT)
@@ -26,16 +26,7 @@ def received(r: int, algorithm: str = "fedpvr") -> ReceivedRound:
     """A round; FedAvg's has nothing to remember."""
     layout = LAYOUT if algorithm == "fedpvr" else LAYOUT.part(Purpose.MODEL)
     task = Task(
-        round=r,
-        local_epochs=1,
-        local_steps=None,
-        batch_size=None,
-        eta_l=0.1,
-        momentum=0.0,
-        augment=False,
-        validation=0.0,
-        algorithm=ALGORITHMS[algorithm],
-        prox_weight=0.0,
+        rules=rules(round=r, algorithm=algorithm),
         layout=layout,
         broadcast=layout.allocate(),
         encoding=Encoding(layout),

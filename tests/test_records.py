@@ -27,6 +27,7 @@ from common.records.form import FORMAT
 from common.records.rounds import Evaluation, Norms, RoundRecord, read_rounds
 from common.records.run import RunRecord, read_run_record
 from common.records.traffic import RoundTraffic, cut_traffic, read_traffic
+from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.byte_counts import ByteCounts
@@ -89,7 +90,9 @@ def note_bytes(folder: Path, num_clients: int, num_tensors: int) -> int:
     checkpoints = Checkpoints(folder, layout)
     closing, _ = many(num_clients, num_tensors)
     counted, norms = dict.fromkeys(range(num_clients), 1), dict.fromkeys(range(num_clients), 0.123456789)
-    checkpoints.write(Checkpoint(1, layout.allocate(), {}, counted, norms, shared=False, closing=closing))
+    checkpoints.write(
+        Checkpoint(1, layout.allocate(), {}, counted, norms, CSource.FROM_VARIATES, 2.0, closing)
+    )
     assert checkpoints.read(1).closing == closing
     return len(safetensors_files.read_note(folder / "round-000001.safetensors")["checkpoint"])
 
@@ -173,7 +176,9 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     for r in (1, 2):
         variates.stage(0, r, known.values(), known.values())
         closing = replace(known.ROUND, round=r)
-        checkpoints.write(Checkpoint(r, known.values(), {}, {0: r}, {0: 0.5}, shared=True, closing=closing))
+        checkpoints.write(
+            Checkpoint(r, known.values(), {}, {0: r}, {0: 0.5}, CSource.FROM_MOVE, 2.0, closing)
+        )
         variates.count(0, r)
     (ledger / "client-00000-round-000002.safetensors").write_bytes(b"")
 

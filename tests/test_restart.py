@@ -184,6 +184,23 @@ def test_a_damaged_config_ends_in_one_line(undisturbed: Federation, tmp_path: Pa
     other.close()
 
 
+def test_a_c_with_unknown_weights_is_not_gone_on_with(undisturbed: Federation, tmp_path: Path) -> None:
+    """As an earlier release has left it, whose c did not have the weights of x."""
+    other = Federation(tmp_path)
+    shutil.copytree(undisturbed.folder / "run", tmp_path / "run")
+    config = (tmp_path / "run" / "config.json").read_text()
+    (tmp_path / "run" / "config.json").write_text(config.replace('"uniform"', '"examples"'))
+    for path in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+        known, unknown = (b'total_weight\\": 2.0', b'total_weight\\":null')
+        data = path.read_bytes()
+        assert known in data
+        path.write_bytes(data.replace(known, unknown))
+    flags = [*FLAGS, "--weighting", "examples"]
+    other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *flags)
+    assert other.exit_code("server") == 1
+    assert "without the weights of --weighting examples; start anew" in other.log("server").splitlines()[-1]
+
+
 def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federation, tmp_path: Path) -> None:
     again = Federation(tmp_path)
     shutil.copytree(undisturbed.folder / "run", tmp_path / "run")

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from common.errors import UnavailableError, WireError
+from common.server_step.step import CSource
+from common.server_step.updates import UpdateReader
+from common.tensors.layout import Layout
 from fedserver.run.board import Board, Phase
 from fedserver.run.round import Answer, Declined, Excused, Outcome, Round, State, Update
+from tests.rules import rules
 
 UPDATE = Update("a", 3, steps=2, examples=5, loss=0.5)
 DECLINED = Declined("a", 3, "no")
@@ -18,7 +22,8 @@ EXCUSED = Excused("a", "no sign of life")
 
 def round_three(drawn: tuple[int, ...] = (0, 2)) -> Round:
     """A round for clients 0 and 2."""
-    return Round(3, np.zeros(0, np.uint8), [], drawn, derivable=False)
+    reader = UpdateReader(rules(round=3, rounds=3), Layout([]), np.zeros(0, np.uint8))
+    return Round(reader, [], drawn, CSource.FROM_VARIATES)
 
 
 @pytest.mark.parametrize(

@@ -17,22 +17,18 @@ from common.tensors.torch_views import flatten
 from common.wire.encoding import Encoding
 from fedclient.training.task import Task, Update
 from fedclient.training.train import DivergedError, Trainer
+from tests.rules import rules
 from tests.test_cli import invoke
 
 
 def task(layout: Layout, down: Flat, **changes: object) -> Task:
     """A task with everything at its simplest, and changes."""
-    settings: dict[str, object] = dict(
-        round=1,
-        local_epochs=1,
-        local_steps=None,
-        batch_size=10,
-        eta_l=0.1,
-        momentum=0.0,
-        augment=False,
+    return Task(
+        rules=rules(**({"batch_size": 10} | changes)),
+        layout=layout,
+        broadcast=down,
+        encoding=Encoding(layout),
     )
-    settings |= {"algorithm": ALGORITHMS["fedpvr"], "prox_weight": 0.0, "validation": 0.0}
-    return Task(layout=layout, broadcast=down, encoding=Encoding(layout), **(settings | changes))  # type: ignore[arg-type]
 
 
 def trainer(n: int = 50, model: str = "cnn", seed: int = 0, index: int = 0) -> tuple[Trainer, Layout, Flat]:
@@ -71,8 +67,8 @@ def test_k_i_counts_whole_batches(n: int, changes: dict[str, object], steps: int
 
 
 def test_an_epoch_sees_every_example_once_and_reshuffles() -> None:
-    client, layout, down = trainer(50)
-    batches = list(client._minibatches.indices(task(layout, down, local_epochs=2)))
+    client, _, _ = trainer(50)
+    batches = list(client._minibatches.indices(rules(local_epochs=2, batch_size=10)))
     first, second = torch.cat(batches[:5]), torch.cat(batches[5:])
     assert sorted(first.tolist()) == sorted(second.tolist()) == list(range(50))
     assert first.tolist() != second.tolist()
@@ -123,7 +119,7 @@ def test_new_c_i_is_the_mean_gradient_and_momentum_spares_s_svr() -> None:
 def test_what_is_held_out_for_validation_is_not_trained_on() -> None:
     client, layout, down = trainer(50)
     half = task(layout, down, validation=0.4, batch_size=None)
-    (trained,) = client._minibatches.indices(half)
+    (trained,) = client._minibatches.indices(half.rules)
     train, held_out = client._minibatches.split(0.4)
     assert sorted([*train, *held_out]) == list(range(50))
     assert (len(held_out), trained.tolist()) == (20, train.tolist())

@@ -14,14 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from common.errors import ConfigError, RunError
-from common.server_step import robust
-from common.server_step.aggregate import Aggregate
-from common.server_step.robust import Robustness, move_norms, trimmed_mean
+from common.server_step import aggregate
+from common.server_step.moves import Moves
+from common.server_step.robust import Robustness, trimmed_mean
+from common.server_step.step import ServerStep
+from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from tests.rules import rules
 
 LAYOUT = Layout(
     [
@@ -51,10 +54,12 @@ def numbers(buffer: Flat) -> Any:
 
 def step(rule: str, updates: Any, x: Any) -> Any:
     """The next x, buffers and c from updates of all clients, whose c_i were zero."""
-    aggregate = Robustness(rule).aggregate(LAYOUT, flat(x))
-    for update in updates:
-        aggregate.add(flat(update), None, 1.0)
-    return numbers(aggregate.result(flat(x), 1.0, len(updates)))
+    rule_of_all = rules(aggregation=rule, num_clients=len(updates))
+    reader = UpdateReader(rule_of_all, LAYOUT, flat(x))
+    server = ServerStep(rule_of_all, LAYOUT, flat(x), exact=False)  # So that c comes from the c_i.
+    for i, update in enumerate(updates):
+        server.add(i, reader.read(flat(update), None, 1, 1))
+    return numbers(server.close().flat)
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed:0.3"])
@@ -92,13 +97,13 @@ def test_a_trimmed_mean_cuts_one_at_least(honest: Any, wild: float) -> None:
 def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = np.random.default_rng(0).normal(size=(5, 12))
     whole = step("median", updates, np.zeros(12))
-    monkeypatch.setattr(robust, "STACK_ELEMENTS", 10)
+    monkeypatch.setattr(aggregate, "STACK_ELEMENTS", 10)
     np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
 
 
 def test_norms_are_those_of_the_moves_of_parameters_buffers_and_variates() -> None:
     update, before = np.arange(12.0), np.ones(5, np.float32).view(np.uint8)
-    norms = move_norms(LAYOUT, flat(np.zeros(12)), flat(update), before)
+    norms = Moves(LAYOUT, flat(np.zeros(12))).norms(flat(update), before)
     assert norms[Purpose.MODEL] == pytest.approx(np.linalg.norm(update[:5]))
     assert norms[Purpose.BUFFER] == pytest.approx(np.linalg.norm(update[5:7]))
     assert norms[Purpose.CONTROL] == pytest.approx(np.linalg.norm(update[7:] - 1))
@@ -171,7 +176,3 @@ def test_without_any_rule_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     config = RunConfig(num_clients=5, rounds=4, local_epochs=5, alpha=100.0)
     with pytest.raises(RunError, match="no client has an update to give"):
         simulate(config, tmp_path / "run", lambda line: None)
-
-
-def test_the_mean_is_what_it_was() -> None:
-    assert type(Robustness().aggregate(LAYOUT, flat(np.zeros(12)))) is Aggregate

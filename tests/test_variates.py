@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from common.algorithms import ALGORITHMS
-from common.errors import ConfigError
-from common.server_step.updates import UpdateReader, computable
+from common.errors import ConfigError, Fault, WireError
+from common.server_step.updates import UpdateReader, stores_plain_floats
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation
+from tests.rules import rules
 
 DIGITS: dict[str, Any] = {"num_clients": 3, "rounds": 10, "alpha": 0.3, "seed": 3, "momentum": 0.5}
 V = 650 * 4
@@ -86,17 +86,37 @@ def test_derived_is_refused_with_a_reason() -> None:
 def test_half_precision_is_not_computed_with() -> None:
     """Its elements are stored as bits; the server would add bit patterns."""
     for dtype, fine in (("float32", True), ("float64", True), ("bfloat16", False), ("float16", False)):
-        assert computable(Layout([TensorSpec("w", dtype, (2,), Purpose.CONTROL)])) is fine
+        assert stores_plain_floats(Layout([TensorSpec("w", dtype, (2,), Purpose.CONTROL)])) is fine
 
 
 def test_an_update_whose_derived_variate_overflows_is_noticed_before_it_counts() -> None:
     specs = [TensorSpec("w", "float32", (2,)), TensorSpec("w", "float32", (2,), Purpose.CONTROL)]
     layout = Layout(specs)
-    update_reader = UpdateReader(layout, ALGORITHMS["fedpvr"], "fp32", "fp32", derived=True)
+    update_reader = UpdateReader(rules(derived=True), layout, layout.allocate())
     raw = update_reader.encoding.layout.allocate()
-    assert update_reader.variate_is_finite(raw, layout.allocate(), None, 0.1)
+    update_reader.values(raw, None, 1)
     layout.array(raw, 0)[:] = 3e38
-    assert not update_reader.variate_is_finite(raw, layout.allocate(), None, 0.1)
+    with pytest.raises(WireError, match="control variate of this update is not finite") as caught:
+        update_reader.values(raw, None, 1)
+    assert caught.value.fault is Fault.NOT_FINITE
+
+
+@pytest.mark.parametrize("rule", [{}, {"norm_bound": 50.0}, {"aggregation": "median"}, {"cka": 20}], ids=str)
+def test_the_server_decodes_every_update_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any]
+) -> None:
+    """When it has come: a client hears at once what is wrong with it, and the fold takes what was read."""
+    decoded = []
+    values = UpdateReader.values
+
+    def counted(reader: UpdateReader, *arguments: Any) -> Any:
+        decoded.append(reader.rules.round)
+        return values(reader, *arguments)
+
+    monkeypatch.setattr(UpdateReader, "values", counted)
+    settings = {"num_clients": 3, "rounds": 2, "local_steps": 2, "variates": "derived", "codec": ("int8",)}
+    run(tmp_path / "run", **settings, **rule)
+    assert decoded == [1, 1, 1, 2, 2, 2]
 
 
 @pytest.mark.parametrize("flags", ["--variates derived --codec int8", "--codec fp16,control=int8,down=bf16"])

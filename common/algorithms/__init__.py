@@ -39,6 +39,11 @@ def svr_names(
     return tuple(name for name in parameters if name in chosen)
 
 
+def ignores_momentum(momentum: float, svr: Sequence[str], parameters: Sequence[str]) -> bool:
+    """Whether a momentum is asked for that acts on nothing: it is for parameters outside S_svr alone."""
+    return momentum > 0 and set(svr) >= set(parameters)
+
+
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
     """The names a pattern selects: a glob over the whole name, or a module's name for all that is in it."""
     if pattern in NOTHING:

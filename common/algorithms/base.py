@@ -9,8 +9,7 @@ from common.tensors.layout import Layout, Purpose, TensorSpec
 
 
 class Algorithm:
-    """Local steps y <- y - eta_l * (g + correction + prox_weight * (y - x)), a variate per client, a server
-    step.
+    """Local steps y <- y - eta_l * (g + correction + prox_weight * (y - x)), a variate, a server step.
 
     This class is FedAvg: no correction, no pull, x becomes the mean of the y_i. An algorithm overrides what
     it does otherwise. The mathematics is written with operators alone, one tensor at a time, so that the same
@@ -47,19 +46,27 @@ class Algorithm:
         """
         return variate - c + (x - y) / step_sum
 
-    def shared_variate(self, x_before: Any, x: Any, step_sum: float) -> Any:
+    def c_from_move(self, x_before: Any, x: Any, step_sum: float) -> Any:
         """c after a round in which all N clients took steps of the same sum, from the move of x alone.
 
         With x the plain mean of the y_i, this is the mean of the next c_i.
         """
         return (x_before - x) / step_sum
 
+    def weight(self, client_weight: float, step_sum: float) -> float:
+        """What an update counts in the mean of the y_i; `client_weight` is what its client counts in c.
+
+        An algorithm may weigh updates by their steps, as FedNova does. c is the mean over all clients, those
+        who sit a round out included, so what a client counts there is the same in every round.
+        """
+        return client_weight
+
     def next_h(self, h: Any, mean_move: Any, prox_weight: float) -> Any:
         """The server's state after a round; `mean_move` is 1/N times the sum of y_i - x over the answers."""
         return h
 
     def shift(self, h: Any, prox_weight: float) -> Any:
-        """What the server adds to x beside eta_g times the mean move."""
+        """What the server adds to x in addition to eta_g times the mean move."""
         return 0.0
 
 

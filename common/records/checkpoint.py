@@ -21,6 +21,8 @@ class CheckpointNote(Record):
     """Euclidean norms of the c_i, by client index."""
     shared: bool
     """Whether c follows from what x did in this round."""
+    total_weight: float | None = None
+    """What all N clients together count in c: N, or their examples; missing in the first format."""
     closing: RoundRecord
     """What rounds.jsonl says of the round, before x is evaluated."""
     has_h: bool

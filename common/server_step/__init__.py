@@ -1,1 +1,9 @@
-"""The server's step, pure: used by the server and by whoever replays a capture."""
+"""The server's step, pure: used by the server and by whoever replays a capture.
+
+rules.py       what a round's header says: Rules <-> RoundHeader
+updates.py     an upload becomes y_i and c_i+, decoded and checked
+moves.py       y_i - x and c_i+ - c_i, block by block
+robust.py      which updates count, and the center of the numbers of all clients
+aggregate.py   sums over updates, and the next x and c from them
+step.py        the step of a round: add updates, close
+"""

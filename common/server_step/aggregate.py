@@ -1,128 +1,95 @@
-"""The server's step, on flat buffers: x and c of the next round from the updates of this one.
+"""Sums over the updates of a round, and the next x and c from them. Pure, on flat buffers.
 
-    x <- x + eta_g * sum_i w_i (y_i - x) / sum_i w_i        appendix form of the paper's server update
-    c <- c + (1/N) * sum_i (c_i+ - c_i)                     over the clients that answered; N counts all
-    clients
+    x <- x + eta_g * sum_{i in S} w_i (y_i - x) / sum_{i in S} w_i      (appendix form of the paper's step)
+    c <- c + sum_{i in S} p_i (c_i+ - c_i)
 
-Buffers such as BatchNorm statistics follow the first rule with eta_g = 1: they are averaged, never
-accelerated. Sums are float64 and are added up in the order of `add`; called in the order of client indices
-the result does not depend on who answered first.
+S are the clients whose updates count. With weights by examples w_i = n_i and p_i = n_i / (n_1 + ... + n_N),
+else w_i = 1 and p_i = 1/N: c stays the mean of the c_i of all N clients, with the weights that their y_i have
+in the mean. Were x weighted and c not, x would come to rest at the weighted optimum outside S_svr and at the
+unweighted one on it. Buffers such as BatchNorm statistics follow the first rule with eta_g = 1: they are
+averaged, never accelerated. Sums are float64 and are added up in the order of `add`; called in the order of
+client indices the result does not depend on who answered first.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 
 import numpy as np
 
-from common.algorithms.base import Algorithm
+from common.server_step.moves import QUIETLY, Moves
+from common.server_step.robust import Center
+from common.server_step.rules import Rules
 from common.tensors.layout import BLOCK, Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
-_QUIETLY = np.errstate(over="ignore", invalid="ignore")
-"""A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
+ServerState = Mapping[int, Float64]
+"""h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
-
-class ServerState:
-    """h: what some algorithms keep at the server between rounds, in float64."""
-
-    def __init__(self, layout: Layout, algorithm: Algorithm, prox_weight: float) -> None:
-        self._algorithm = algorithm
-        self._prox_weight = prox_weight
-        self.h = {k: np.zeros(layout.specs[k].num_elements) for k in layout.indices(Purpose.MODEL)}
-
-    def move(self, index: int, block: slice, mean_move: Float64) -> Float64:
-        """Updates a block of h and returns what it adds to x."""
-        self.h[index][block] = self._algorithm.next_h(self.h[index][block], mean_move, self._prox_weight)
-        shift: Float64 = self._algorithm.shift(self.h[index][block], self._prox_weight)
-        return shift
+STACK_ELEMENTS = 1 << 22
+"""Numbers of all clients that are put side by side at a time, whatever the number of clients."""
 
 
 class Aggregate:
     """Running sums over the updates of one round. Their memory does not depend on the number of clients."""
 
-    def __init__(self, layout: Layout, seen: Flat) -> None:
-        """`seen` is what clients saw of the round: x, buffers and c, laid out as every update is."""
+    def __init__(self, layout: Layout, broadcast: Flat) -> None:
+        """`broadcast` is what clients saw of the round: x, buffers and c, laid out as every update is."""
         self._layout = layout
-        self._seen = seen
+        self._moves = Moves(layout, broadcast)
         self._sums: list[Float64] = [np.zeros(spec.num_elements) for spec in layout.specs]
         self._squares = np.zeros(len(layout.specs))
         self._total_weight = 0.0
-        self._variates = Layout(layout.specs[k] for k in layout.indices(Purpose.CONTROL))
-        self._position = {at: to for to, at in enumerate(layout.indices(Purpose.CONTROL))}
-        self.updates = 0
 
-    @_QUIETLY
-    def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
-        """Takes in one update; `c_i` is the client's variate before this round (None: zero)."""
-        for index, spec in enumerate(self._layout.specs):
-            factor = 1.0 if spec.purpose is Purpose.CONTROL else weight
-            base = self._base(index, c_i)
-            y = self._layout.array(up, index).reshape(-1)
-            self._add_tensor(index, y, base.reshape(-1), spec.dtype, factor)
+    @QUIETLY
+    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
+        """Takes in one update. `c_i` is the client's variate before this round (None: zero).
+
+        `weight` is what y_i counts, `client_weight` what the client counts in c.
+        """
+        for index, block, move in self._moves.blocks(values, c_i):
+            factor = client_weight if self._layout.specs[index].purpose is Purpose.CONTROL else weight
+            if factor != 1.0:
+                move *= factor
+            self._sums[index][block] += move
+            self._squares[index] += float(move @ move)
         self._total_weight += weight
-        self.updates += 1
 
-    def _base(self, index: int, c_i: Flat | None) -> Array:
-        """What a tensor of an update is compared with: x, or the client's variate before."""
-        seen = self._layout.array(self._seen, index)
-        if self._layout.specs[index].purpose is not Purpose.CONTROL:
-            return seen
-        return np.zeros_like(seen) if c_i is None else self._variates.array(c_i, self._position[index])
-
-    def _moves(self, index: int) -> Float64:
-        """The sum of all updates' moves."""
+    def _sum(self, index: int) -> Float64:
+        """The sum of all updates' moves of a tensor, with their weights."""
         return self._sums[index]
 
-    def _add_tensor(self, index: int, y: Array, base: Array, dtype: str, factor: float) -> None:
-        total = self._sums[index]
-        for start in range(0, len(total), BLOCK):
-            block = slice(start, start + BLOCK)
-            delta = to_float64(y[block], dtype)
-            delta -= to_float64(base[block], dtype)
-            if factor != 1.0:
-                delta *= factor
-            total[block] += delta
-            self._squares[index] += float(delta @ delta)
+    @QUIETLY
+    def result(self, flat: Flat, rules: Rules, h: ServerState) -> tuple[Flat, ServerState]:
+        """The next x, buffers and c from those of this round, `flat`, and the next h.
 
-    @_QUIETLY
-    def result(self, flat: Flat, eta_g: float, num_clients: int, server: ServerState | None = None) -> Flat:
-        """The next x, buffers and c from those of this round, `flat`.
-
-        That is what clients saw, unless it was coded with a loss. Moves the server's own state on, for an
-        algorithm that has one.
+        `flat` is what clients saw, unless that was coded with a loss.
         """
-        if not self.updates:
+        if not self._total_weight:
             raise ValueError("no update to aggregate")
         rate = {
-            Purpose.MODEL: eta_g / self._total_weight,
+            Purpose.MODEL: rules.eta_g / self._total_weight,
             Purpose.BUFFER: 1.0 / self._total_weight,
-            Purpose.CONTROL: 1.0 / num_clients,
+            Purpose.CONTROL: 1.0 / rules.total_weight,
         }
-        out = self._layout.allocate()
+        out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
-            moves = self._moves(index)
+            moves = self._sum(index)
             for start in range(0, len(old), BLOCK):
                 block = slice(start, start + BLOCK)
                 value = to_float64(old[block], spec.dtype) + moves[block] * rate[spec.purpose]
-                if server is not None and spec.purpose is Purpose.MODEL:
-                    value += server.move(index, block, moves[block] / num_clients)
+                if index in h:
+                    mean_move = moves[block] / rules.total_weight
+                    next_h[index][block] = rules.method.next_h(h[index][block], mean_move, rules.prox_weight)
+                    value += rules.method.shift(next_h[index][block], rules.prox_weight)
                 new[block] = from_float64(value, spec.dtype)
-        return out
-
-    @_QUIETLY
-    def norms(self) -> dict[Purpose, float]:
-        """Norm of all moves together, by what moved; of a single update, its own."""
-        squares: dict[Purpose, float] = defaultdict(float)
-        for spec, square in zip(self._layout.specs, self._squares, strict=True):
-            squares[spec.purpose] += float(square)
-        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
+        return out, next_h
 
     def drift_diversity(self, *, by_layer: bool = False) -> dict[str, float]:
-        """xi = sum ||m_i||^2 / ||sum m_i||^2 with m_i = y_i - x (paper, eq. 2), per parameter tensor or per
-        layer.
+        """xi = sum ||m_i||^2 / ||sum m_i||^2, m_i = y_i - x (paper, eq. 2), per parameter or per layer.
 
         1/N where all clients moved alike, large where they moved apart. With weights by examples, m_i counts
         with its weight. What did not move, or beyond all bounds, has no entry.
@@ -136,3 +103,39 @@ class Aggregate:
             together[key] += float(self._sums[index] @ self._sums[index])
         found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
         return {key: xi for key, xi in found.items() if math.isfinite(xi)}
+
+
+class RobustAggregate(Aggregate):
+    """Keeps hold of the updates, which should lie in mapped files, until all are there."""
+
+    def __init__(self, layout: Layout, broadcast: Flat, center: Center) -> None:
+        super().__init__(layout, broadcast)
+        self._center = center
+        self._held: list[tuple[Flat, Flat | None]] = []
+
+    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
+        """Takes in one update."""
+        super().add(values, c_i, weight, client_weight)
+        self._held.append((values, c_i))
+
+    def _sum(self, index: int) -> Float64:
+        """As many times the center as there are updates: what a sum is to the mean."""
+        dtype = self._layout.specs[index].dtype
+        pairs: list[tuple[Array, Array]] = [
+            (self._layout.array(values, index).reshape(-1), self._moves.base(index, c_i))
+            for values, c_i in self._held
+        ]
+        total = np.empty(self._layout.specs[index].num_elements)
+        width = max(1, STACK_ELEMENTS // len(pairs))
+        for start in range(0, len(total), width):
+            block = slice(start, start + width)
+            moves = [to_float64(y[block], dtype) - to_float64(base[block], dtype) for y, base in pairs]
+            total[block] = self._center(np.stack(moves)) * len(pairs)
+        return total
+
+
+def first_state(rules: Rules, layout: Layout) -> ServerState:
+    """h before the first round: zero, for an algorithm that keeps one."""
+    if not rules.method.keeps_h:
+        return {}
+    return {k: np.zeros(layout.specs[k].num_elements) for k in layout.indices(Purpose.MODEL)}

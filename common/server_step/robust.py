@@ -1,7 +1,7 @@
-"""How far the server trusts the updates it gets: which of them count, and how they are put together.
+"""How far the server trusts the updates it gets: which of them count, and how they are put together. Pure.
 
 A bound on the norm leaves out updates that are far larger than the others. Trimmed mean and median take each
-number over all clients and ignore the extremes, so that a few members cannot move x wherever they like. Pure.
+number over all clients and ignore the extremes, so that a few members cannot move x wherever they like.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from typing import TypeVar
 import numpy as np
 
 from common.errors import ConfigError
-from common.server_step.aggregate import Aggregate
-from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, to_float64
+from common.tensors.layout import Float64, Purpose
 
 Center = Callable[[Float64], Float64]
 """Numbers of S clients by n elements to one number per element."""
 K = TypeVar("K")
 
-STACK_ELEMENTS = 1 << 22
-"""Numbers of all clients that are put side by side at a time, whatever the number of clients."""
-
 
 @dataclass(frozen=True)
 class Robustness:
-    """The rules of a run."""
+    """Which updates of a run count, and how they are put together."""
 
     aggregation: str = "mean"
     """mean, median, or trimmed:F, which ignores the share F at either end."""
@@ -56,10 +52,10 @@ class Robustness:
             f"got {self.aggregation!r}"
         )
 
-    def aggregate(self, layout: Layout, seen: Flat) -> Aggregate:
-        """What takes in the updates of a round."""
-        center = self.center()
-        return Aggregate(layout, seen) if center is None else RobustAggregate(layout, seen, center)
+    @property
+    def compares(self) -> bool:
+        """Whether updates are compared with each other, so that all have to be there first."""
+        return self.norm_bound is not None or self.aggregation != "mean"
 
     def outliers(self, norms: Mapping[K, Mapping[Purpose, float]]) -> dict[K, float]:
         """Those that do not count because one of their norms is too large, with how many times the median."""
@@ -81,39 +77,3 @@ def trimmed_mean(stack: Float64, share: float) -> Float64:
     kept: Float64 = np.sort(stack, axis=0)[cut : len(stack) - cut]
     mean: Float64 = kept.mean(axis=0)
     return mean
-
-
-def move_norms(layout: Layout, seen: Flat, values: Flat, c_i: Flat | None) -> dict[Purpose, float]:
-    """||y_i - x||, the same of buffers, and ||c_i+ - c_i||; `c_i` is the client's variate before."""
-    measured = Aggregate(layout, seen)
-    measured.add(values, c_i, 1.0)
-    return measured.norms()
-
-
-class RobustAggregate(Aggregate):
-    """Keeps hold of the updates, which lie in files, until all are there."""
-
-    def __init__(self, layout: Layout, seen: Flat, center: Center) -> None:
-        super().__init__(layout, seen)
-        self._center = center
-        self._held: list[tuple[Flat, Flat | None]] = []
-
-    def add(self, up: Flat, c_i: Flat | None, weight: float) -> None:
-        """Takes in one update."""
-        super().add(up, c_i, weight)
-        self._held.append((up, c_i))
-
-    def _moves(self, index: int) -> Float64:
-        """As many times the center as there are updates: what a sum is to the mean."""
-        dtype = self._layout.specs[index].dtype
-        pairs: list[tuple[Array, Array]] = [
-            (self._layout.array(up, index).reshape(-1), self._base(index, c_i).reshape(-1))
-            for up, c_i in self._held
-        ]
-        total = np.empty(self._layout.specs[index].num_elements)
-        width = max(1, STACK_ELEMENTS // len(pairs))
-        for start in range(0, len(total), width):
-            block = slice(start, start + width)
-            moves = [to_float64(y[block], dtype) - to_float64(base[block], dtype) for y, base in pairs]
-            total[block] = self._center(np.stack(moves)) * len(pairs)
-        return total

@@ -7,67 +7,110 @@ that both sides always have the same c_i.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from common.algorithms.base import Algorithm
+from common.errors import Fault, WireError
+from common.server_step.moves import Moves
+from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Layout, Purpose
-from common.wire.encoding import upward
+from common.wire.encoding import require_finite
+
+
+@dataclass(frozen=True)
+class ReadUpdate:
+    """One update, and what the step has to know of it."""
+
+    values: Flat
+    """y_i, buffers and c_i+."""
+    c_i: Flat | None
+    """The client's variate before; None: zero."""
+    step_sum: float
+    weight: float
+    """What y_i counts in the mean."""
+    client_weight: float
+    """What the client counts in c."""
+    follows: bool
+    """Whether c_i+ is the one that follows from y_i, to the bit."""
+    norms: Mapping[Purpose, float]
+    """How far it moves x, the buffers and c_i; empty where nobody asks."""
 
 
 class UpdateReader:
-    """Reads the updates of a run."""
+    """Reads the updates of one round."""
 
-    def __init__(
-        self, layout: Layout, algorithm: Algorithm, update_codec: str, control_codec: str, derived: bool
-    ) -> None:
-        """`layout` is that of x, the buffers and c."""
+    def __init__(self, rules: Rules, layout: Layout, broadcast: Flat) -> None:
+        """`layout` is that of x, the buffers and c, and `broadcast` these as clients saw them."""
+        self.rules = rules
+        self.broadcast = broadcast
         self._layout = layout
-        self._algorithm = algorithm
-        self._derived = derived
-        sent = layout.part(Purpose.MODEL, Purpose.BUFFER) if derived else layout
-        self.encoding = upward(sent, update_codec, control_codec)
+        self._moves = Moves(layout, broadcast)
+        self._variates = Layout(layout.specs[k] for k in layout.indices(Purpose.CONTROL))
+        self.encoding = rules.update_encoding(layout)
         """What an update looks like on the wire."""
 
-    def values(self, raw: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> Flat:
-        """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero)."""
-        sent = self.encoding.decode(raw, seen)
-        if not self._derived:
-            return sent
-        values = self._layout.allocate()
-        values[: len(sent)] = sent  # The model's tensors open both layouts.
-        for k, tensor in self._derive(values, seen, c_i, step_sum):
-            self._layout.array(values, k)[...] = tensor
+    def values(self, raw: Flat, c_i: Flat | None, steps: int, out: Flat | None = None) -> Flat:
+        """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero).
+
+        They are written to `out` where one is given, which may begin with `raw`. Where every byte came as it
+        is they are `raw` itself. Raises WireError for bytes that mean nothing, and for a number, of c_i+ too,
+        that is not finite.
+        """
+        sent = self.encoding.layout
+        if self.encoding.plain and not self.rules.derived:
+            require_finite(sent, raw)
+            return raw
+        values = self._layout.allocate() if out is None else out
+        model = values[: sent.num_bytes]  # The tensors that were sent open the whole layout.
+        if not self.encoding.plain:
+            self.encoding.decode(raw, self.broadcast, model)
+        elif not np.may_share_memory(model, raw):
+            model[:] = raw
+        require_finite(sent, model)
+        if self.rules.derived:
+            self._write_variate(values, c_i, self.rules.step_sum(steps))
         return values
 
-    def variate_is_finite(self, raw: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> bool:
-        """Whether c_i+ is finite, where it is computed here; one that was sent has been checked already."""
-        if not self._derived:
-            return True
-        values = self.values(raw, seen, c_i, step_sum)
-        controls = self._layout.indices(Purpose.CONTROL)
-        return all(np.isfinite(self._layout.array(values, k)).all() for k in controls)
+    def _write_variate(self, values: Flat, c_i: Flat | None, step_sum: float) -> None:
+        for k, tensor in self._derived(values, c_i, step_sum):
+            if not np.isfinite(tensor).all():
+                raise WireError(
+                    Fault.NOT_FINITE, "the control variate of this update is not finite; lower --eta-l?"
+                )
+            self._layout.array(values, k)[...] = tensor
 
-    def follows(self, values: Flat, seen: Flat, c_i: Flat | None, step_sum: float) -> bool:
-        """Whether the c_i+ in an update is, to the bit, the one that follows from its y_i."""
-        if self._derived or not computable(self._layout):
-            return self._derived
-        derived = self._derive(values, seen, c_i, step_sum)
+    def read(self, values: Flat, c_i: Flat | None, steps: int, examples: int) -> ReadUpdate:
+        """What the step has to know of an update; `c_i` is the client's variate before (None: zero)."""
+        step_sum = self.rules.step_sum(steps)
+        bounded = self.rules.norm_bound is not None
+        return ReadUpdate(
+            values=values,
+            c_i=c_i,
+            step_sum=step_sum,
+            weight=self.rules.weight(examples, step_sum),
+            client_weight=self.rules.client_weight(examples),
+            follows=self._follows(values, c_i, step_sum),
+            norms=self._moves.norms(values, c_i) if bounded else {},
+        )
+
+    def _follows(self, values: Flat, c_i: Flat | None, step_sum: float) -> bool:
+        """Whether the c_i+ of an update is, to the bit, the one that follows from its y_i."""
+        if self.rules.derived or not stores_plain_floats(self._layout):
+            return self.rules.derived
+        derived = self._derived(values, c_i, step_sum)
         return all(np.array_equal(self._layout.array(values, k), tensor) for k, tensor in derived)
 
-    def _derive(
-        self, values: Flat, seen: Flat, c_i: Flat | None, step_sum: float
-    ) -> Iterator[tuple[int, Array]]:
+    def _derived(self, values: Flat, c_i: Flat | None, step_sum: float) -> Iterator[tuple[int, Array]]:
         """c_i+ as it follows from y_i, by the index of its tensor."""
-        controls = self._layout.indices(Purpose.CONTROL)
-        variates = Layout(self._layout.specs[k] for k in controls)
-        before = variates.allocate() if c_i is None else c_i
-        xs, ys = reduced(self._layout, seen), reduced(self._layout, values)
-        for position, k in enumerate(controls):
-            old, c = variates.array(before, position), self._layout.array(seen, k)
-            with np.errstate(over="ignore", invalid="ignore"):  # What is not finite is noticed by the caller.
-                new = self._algorithm.next_variate(old, c, xs[position], ys[position], step_sum, 0.0)
+        before = self._variates.allocate() if c_i is None else c_i
+        xs, ys = reduced(self._layout, self.broadcast), reduced(self._layout, values)
+        for position, k in enumerate(self._layout.indices(Purpose.CONTROL)):
+            old, c = self._variates.array(before, position), self._layout.array(self.broadcast, k)
+            with np.errstate(over="ignore", invalid="ignore"):  # What is not finite is looked for afterwards.
+                new = self.rules.method.next_variate(old, c, xs[position], ys[position], step_sum, 0.0)
             yield k, new
 
 
@@ -77,25 +120,14 @@ def reduced(layout: Layout, flat: Flat) -> list[Array]:
     return [layout.array(flat, model[layout.specs[k].name]) for k in layout.indices(Purpose.CONTROL)]
 
 
-def computable(layout: Layout) -> bool:
-    """Whether plain arithmetic on stored elements is arithmetic on S_svr's numbers."""
+def stores_plain_floats(layout: Layout) -> bool:
+    """Whether arithmetic on the stored elements of S_svr is arithmetic on its numbers."""
     return all(layout.specs[k].dtype in ("float32", "float64") for k in layout.indices(Purpose.CONTROL))
 
 
-def shared_step_sum(
-    step_sums: Sequence[float], num_clients: int, eta_g: float, weighting: str
-) -> float | None:
-    """The sum of step sizes that all N clients had in a round with x the plain mean of the y_i, else None.
-
-    Only then the next c, the mean of all c_i, follows from x before and after the round alone.
-    """
-    alike = len(step_sums) == num_clients and len(set(step_sums)) == 1
-    return step_sums[0] if alike and (eta_g, weighting) == (1.0, "uniform") else None
-
-
-def share_variate(
+def write_c_from_move(
     layout: Layout, algorithm: Algorithm, before: Sequence[Array], flat: Flat, step_sum: float
 ) -> None:
     """Writes c into `flat` as it follows from the x in it and the reduced x of the round before."""
     for k, old, new in zip(layout.indices(Purpose.CONTROL), before, reduced(layout, flat), strict=True):
-        layout.array(flat, k)[...] = algorithm.shared_variate(old, new, step_sum)
+        layout.array(flat, k)[...] = algorithm.c_from_move(old, new, step_sum)

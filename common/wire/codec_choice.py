@@ -40,6 +40,11 @@ class Codecs:
         return cls(**given)
 
 
+def is_codec(name: str) -> bool:
+    """Whether there is a codec of this name for updates."""
+    return name in FOR_ALL or top_share(name) is not None
+
+
 def codec_for(name: str, dtype: str, num_elements: int) -> Codec:
     """The codec of this name for a tensor; raw where it does not apply or would save nothing."""
     if dtype not in CODED or not num_elements:

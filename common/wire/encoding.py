@@ -99,29 +99,20 @@ class Encoding:
         flat = residuals.allocate() if residual is None else residual
         return [residuals.array(flat, k).reshape(-1) for k in range(len(residuals.specs))]
 
-    def decode(self, raw: Flat, x: Flat | None) -> Flat:
-        """The values in bytes that came; `x` is laid out as the values are."""
+    def decode(self, raw: Flat, x: Flat | None, out: Flat | None = None) -> Flat:
+        """The values in bytes that came, written to `out` where one is given; raises for bytes of no meaning.
+
+        `x` is laid out as the values are. Where nothing is coded the values are `raw` itself.
+        """
         if self.plain:
             return raw
-        values = self.layout.allocate()
+        values = self.layout.allocate() if out is None else out
         for k in range(len(self.tensor_encodings)):
             self._decode_tensor(k, raw, x, self._elements(values, k))
         return values
 
-    def require_decodable(self, raw: Flat, x: Flat | None) -> None:
-        """Raises unless the bytes of every tensor mean something and every number is finite."""
-        for k, spec in enumerate(self.layout.specs):
-            if self.tensor_encodings[k] == PLAIN:
-                values = self.encoded.array(raw, k).reshape(-1)
-            else:
-                values = np.zeros(spec.num_elements, DTYPES[spec.dtype].storage)
-                self._decode_tensor(k, raw, x, values)
-            for start in range(0, len(values), BLOCK):
-                if not all_finite(values[start : start + BLOCK], spec.dtype):
-                    raise WireError(Fault.NOT_FINITE, "holds NaN or infinity; lower --eta-l?", spec.name)
-
     def _decode_tensor(self, k: int, raw: Flat, x: Flat | None, out: Array) -> None:
-        with np.errstate(all="ignore"):  # What is not finite is noticed by `require_decodable`.
+        with np.errstate(all="ignore"):  # `require_finite` is for what is not finite.
             try:
                 self.tensor_encodings[k].codec.decode(self.encoded.raw(raw, k), out)
             except WireError as error:
@@ -131,6 +122,15 @@ class Encoding:
 
     def _elements(self, flat: Flat, k: int) -> Array:
         return self.layout.array(flat, k).reshape(-1)
+
+
+def require_finite(layout: Layout, values: Flat) -> None:
+    """Raises WireError, with the tensor's name, unless every number is finite."""
+    for k, spec in enumerate(layout.specs):
+        elements = layout.array(values, k).reshape(-1)
+        for start in range(0, len(elements), BLOCK):
+            if not all_finite(elements[start : start + BLOCK], spec.dtype):
+                raise WireError(Fault.NOT_FINITE, "holds NaN or infinity; lower --eta-l?", spec.name)
 
 
 def _encoded_spec(spec: TensorSpec, tensor_encoding: TensorEncoding) -> TensorSpec:

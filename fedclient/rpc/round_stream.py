@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from common.algorithms import ALGORITHMS
-from common.errors import Fault, UnavailableError, WireError, WrongRunError
-from common.server_step.updates import UpdateReader
+from common.errors import Fault, UnavailableError, WireError
+from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED
@@ -63,35 +62,19 @@ def receive_round(
     """Reads the stream behind a header, after checking all that the header announces."""
     announced = read_manifest(header.tensors)
     layout = _checked_layout(announced, model)
-    if header.algorithm not in ALGORITHMS:
-        raise WrongRunError(
-            f"the run uses {header.algorithm!r}, this client knows {', '.join(ALGORITHMS)}; update it"
-        )
-    algorithm = ALGORITHMS[header.algorithm]
+    rules = Rules.from_header(header)
+    method = rules.method
     own = announced.layout.part(Purpose.CLIENT_CONTROL)
-    if own.specs and own.specs != algorithm.variates(layout).specs:
+    if own.specs and own.specs != method.variates(layout).specs:
         raise WireError.broken_contract("the client's variate must have the tensors that the algorithm keeps")
-    update_reader = UpdateReader(
-        layout, algorithm, header.update_codec or "fp32", header.control_codec or "fp32", header.derived
-    )
     download.begin(header, announced)
     _receive_chunks(frames, download)
     flat = announced.decode(download.finish(), None)
-    work = header.WhichOneof("work")
     task = Task(
-        round=header.round,
-        local_epochs=header.local_epochs if work == "local_epochs" else None,
-        local_steps=header.local_steps if work == "local_steps" else None,
-        batch_size=header.batch_size or None,
-        eta_l=header.eta_l,
-        momentum=header.momentum,
-        augment=header.augment,
-        validation=header.validation,
-        algorithm=algorithm,
-        prox_weight=header.prox_weight,
+        rules=rules,
         layout=layout,
         broadcast=flat[: layout.num_bytes],
-        encoding=update_reader.encoding,
+        encoding=rules.update_encoding(layout),
     )
     return ReceivedRound(
         task,

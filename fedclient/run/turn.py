@@ -9,7 +9,7 @@ import time
 
 from common.errors import FedError, SupersededError, UnavailableError, WireError
 from common.events import Emit
-from common.server_step.updates import reduced, share_variate
+from common.server_step.updates import reduced, write_c_from_move
 from common.tensors.layout import Flat
 from common.wire.chunks import START, Position
 from fedclient.events import (
@@ -184,7 +184,7 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
         raise WireError.broken_contract(
             f"c of round {task.round} did not come, and the round before was missed"
         )
-    share_variate(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
+    write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
 
 
 def _to_hand_in(task: Task, update: Update) -> StoredUpdate:

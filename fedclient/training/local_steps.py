@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import Tensor
 
+from common.server_step.rules import Rules
 from fedclient.training.pvr import direction, momentum_step, step
-from fedclient.training.task import Task
 
 
 class LocalSteps:
@@ -20,7 +20,7 @@ class LocalSteps:
 
     def __init__(
         self,
-        task: Task,
+        rules: Rules,
         parameters: Mapping[str, Tensor],
         x: Mapping[str, Tensor],
         correction: Mapping[str, Tensor],
@@ -34,21 +34,21 @@ class LocalSteps:
         self._y = [p.data for p in self._trained]
         self._x = [x[n] for n in names]
         self._terms = [correction[n] for n in names[: self._num_corrected]]
-        self._velocity = [torch.zeros_like(p) for p in self._y[self._num_svr :]] if task.momentum else []
-        self._task = task
+        self._velocity = [torch.zeros_like(p) for p in self._y[self._num_svr :]] if rules.momentum else []
+        self._rules = rules
 
     def take(self, loss: Tensor) -> None:
         """One step against the gradient of a loss."""
-        task, y, svr = self._task, self._y, self._num_svr
+        rules, y, svr = self._rules, self._y, self._num_svr
         g = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
         towards = self._direction(g)
-        if task.momentum:
-            step(y[:svr], towards[:svr], task.eta_l)
-            momentum_step(y[svr:], towards[svr:], self._velocity, task.eta_l, task.momentum)
+        if rules.momentum:
+            step(y[:svr], towards[:svr], rules.eta_l)
+            momentum_step(y[svr:], towards[svr:], self._velocity, rules.eta_l, rules.momentum)
         else:
-            step(y, towards, task.eta_l)
+            step(y, towards, rules.eta_l)
 
     def _direction(self, g: tuple[Tensor, ...]) -> list[Tensor]:
-        k, y, x, weight = self._num_corrected, self._y, self._x, self._task.prox_weight
+        k, y, x, weight = self._num_corrected, self._y, self._x, self._rules.prox_weight
         corrected = direction(g[:k], self._terms, y[:k], x[:k], weight)
         return [*corrected, *direction(g[k:], [], y[k:], x[k:], weight)]

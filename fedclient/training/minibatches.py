@@ -14,8 +14,8 @@ from torch import Tensor
 from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
+from common.server_step.rules import Rules
 from fedclient.training.augment import Augmenter
-from fedclient.training.task import Task
 
 
 class Minibatches:
@@ -36,29 +36,29 @@ class Minibatches:
             return np.arange(n), order[:0]
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
-    def draw(self, task: Task) -> Iterator[tuple[Tensor, Tensor]]:
+    def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
-        crops = seeds.stream(self._seed, seeds.AUGMENT, task.round, self._index)
-        if task.augment and self._augmenter is None:
+        crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
+        if rules.augment and self._augmenter is None:
             self._augmenter = Augmenter(self._batches.images)
-        for indices in self.indices(task):
-            if task.augment and self._augmenter is not None:
+        for indices in self.indices(rules):
+            if rules.augment and self._augmenter is not None:
                 images = self._batches.scaled(self._augmenter.batch(indices, crops))
                 yield images, self._batches.labels[indices]
             else:
                 yield self._batches.batch(indices)
 
-    def indices(self, task: Task) -> Iterator[Tensor]:
+    def indices(self, rules: Rules) -> Iterator[Tensor]:
         """Batches of a new permutation each epoch; a last batch that would be smaller is left out.
 
         A shard smaller than a batch is one batch, so that every client takes at least one step.
         """
-        own = self.split(task.validation)[0]
+        own = self.split(rules.validation)[0]
         n = len(own)
-        size = n if task.batch_size is None else min(task.batch_size, n)
+        size = n if rules.batch_size is None else min(rules.batch_size, n)
         per_epoch = n // size
-        steps = task.local_steps if task.local_steps is not None else (task.local_epochs or 1) * per_epoch
-        random = seeds.stream(self._seed, seeds.BATCHES, task.round, self._index)
+        steps = rules.local_steps if rules.local_steps is not None else (rules.local_epochs or 1) * per_epoch
+        random = seeds.stream(self._seed, seeds.BATCHES, rules.round, self._index)
         order = np.arange(n)
         for k in range(steps):
             at = k % per_epoch

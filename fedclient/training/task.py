@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
+from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout
 from common.wire.encoding import Encoding
 
@@ -16,25 +17,23 @@ from common.wire.encoding import Encoding
 class Task:
     """What a round asks of a client."""
 
-    round: int
-    local_epochs: int | None
-    local_steps: int | None
-    batch_size: int | None
-    """None: the whole shard in every step."""
-    eta_l: float
-    momentum: float
-    augment: bool
-    validation: float
-    """Share of the shard that is held out for validation."""
-    algorithm: Algorithm
-    prox_weight: float
-    """Weight of y_i - x in the local gradient."""
+    rules: Rules
     layout: Layout
     """Of `broadcast`: the model's tensors, then c."""
     broadcast: Flat
     """x and c."""
     encoding: Encoding
     """How the update travels."""
+
+    @property
+    def round(self) -> int:
+        """r."""
+        return self.rules.round
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What is done otherwise than FedAvg does it."""
+        return self.rules.method
 
     @property
     def variates(self) -> Layout:

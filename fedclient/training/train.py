@@ -56,7 +56,7 @@ class Trainer:
             payload=payload,
             state=tensors.next_state,
             steps=steps,
-            step_sum=steps * task.eta_l,
+            step_sum=task.rules.step_sum(steps),
             loss=loss,
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,
@@ -69,7 +69,7 @@ class Trainer:
         return trained
 
     def _validate(self, task: Task) -> float | None:
-        held_out = self._minibatches.split(task.validation)[1]
+        held_out = self._minibatches.split(task.rules.validation)[1]
         if not len(held_out):
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy
@@ -79,11 +79,13 @@ class Trainer:
         c, device = tensors.c, self._batches.device
         correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        local = LocalSteps(task, parameters, _on(device, tensors.x), _on(device, correction), svr=c.keys())
+        local = LocalSteps(
+            task.rules, parameters, _on(device, tensors.x), _on(device, correction), svr=c.keys()
+        )
         torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         steps, total = 0, 0.0
-        for images, labels in self._minibatches.draw(task):
+        for images, labels in self._minibatches.draw(task.rules):
             loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
@@ -131,17 +133,10 @@ class Trainer:
 
 def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
     """c_i+, or FedDyn's next l_i, from x and y_i (paper, Alg. I line 11)."""
+    method, step_sum, prox_weight = task.algorithm, task.rules.step_sum(steps), task.rules.prox_weight
     for name, c_i in tensors.c_i.items():
-        tensors.next_c_i[name].copy_(
-            task.algorithm.next_variate(
-                c_i,
-                tensors.c.get(name),
-                tensors.x[name],
-                tensors.y[name],
-                steps * task.eta_l,
-                task.prox_weight,
-            )
-        )
+        c, x, y = tensors.c.get(name), tensors.x[name], tensors.y[name]
+        tensors.next_c_i[name].copy_(method.next_variate(c_i, c, x, y, step_sum, prox_weight))
     _require_finite(tensors.next_c_i, steps)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from common.errors import Fault, WireError
-from common.tensors.layout import Flat
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 from fedserver.run.seats import Member
+from fedserver.store.spool import Upload
 
 MAX_REASON = 200
 """Characters of a client's own words that are kept."""
@@ -51,8 +51,8 @@ def require_sound(update: Update, member: Member, fingerprint: str) -> None:
         raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
 
 
-def require_finite_variate(run: Run, current: Round, member: Member, update: Update, raw: Flat) -> None:
-    """Raises if the variate that the server computes from an update is not finite."""
-    step_sum, c_i = update.steps * run.eta_l(update.round), run.variates.read(member.index)
-    if not run.update_reader.variate_is_finite(raw, current.broadcast, c_i, step_sum):
-        raise WireError(Fault.NOT_FINITE, "the control variate of this update is not finite; lower --eta-l?")
+def decode(run: Run, current: Round, member: Member, update: Update, upload: Upload) -> None:
+    """Turns what came into y_i and c_i+, in the upload's own file; raises unless it is whole and finite."""
+    upload.require_whole()
+    c_i = run.variates.read(member.index) if current.rules.derived else None
+    current.reader.values(upload.raw, c_i, update.steps, upload.values)

@@ -15,7 +15,7 @@ from common.wire.manifest import read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.events import UpdateAccepted
-from fedserver.rpc.update import read_update, require_finite_variate, require_sound
+from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
 from fedserver.run.members import Members
 from fedserver.run.round import Outcome, Update
@@ -52,7 +52,7 @@ class Uploads:
         """Reads the update that a header opens, and counts it if all of it is good."""
         run, update = self._board.require_run(), read_update(header)
         require_sound(update, member, run.fingerprint)
-        require_same(read_manifest(header.tensors), run.update_reader.encoding)
+        require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.leases.held(member.index):
             async with self._places:
@@ -78,8 +78,7 @@ class Uploads:
                 if not isinstance(chunk, Chunk):
                     raise WireError.malformed("after the header only chunks may follow")
                 await upload.add(stream, chunk)
-            await asyncio.to_thread(upload.check_complete, current.broadcast)
-            await asyncio.to_thread(require_finite_variate, run, current, member, update, upload.raw)
+            await asyncio.to_thread(decode, run, current, member, update, upload)
         except WireError as error:
             # A stream that was cut may look like one that ended early: what came of it is still good.
             if error.fault is not Fault.TOO_FEW_BYTES:

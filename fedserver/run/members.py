@@ -171,6 +171,13 @@ class Members:
         """Whether a client has left, or has not been heard of for too long."""
         return i in self._gone or self.leases.left(i) <= 0
 
+    @property
+    def total_examples(self) -> int:
+        """Of all N clients; a seat that nobody has taken counts with the shard that is meant for it."""
+        meant = {i: len(shard) for i, shard in enumerate(self._shards or [])}
+        taken = {i: member.examples for i, member in self.by_index.items()}
+        return sum((meant | taken).values())
+
     def in_order(self) -> list[Member]:
         """All members by index."""
         return [self.by_index[i] for i in sorted(self.by_index)]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from common.algorithms import ALGORITHMS, svr_names
-from common.errors import ConfigError
+from common.algorithms import ignores_momentum, svr_names
+from common.errors import ConfigError, StateError
 from common.events import Emit
 from common.server_step.aggregate import ServerState
-from common.server_step.updates import UpdateReader, computable
+from common.server_step.rules import Rules
+from common.server_step.step import CSource, reweighted
+from common.server_step.updates import stores_plain_floats
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.wire.encoding import downward
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
-from fedserver.events import RunResumed
-from fedserver.run.run import Run
-from fedserver.store.checkpoints import Checkpoints
+from fedserver.events import MomentumIgnored, RunResumed
+from fedserver.run.run import Run, rules_of
+from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
@@ -32,25 +34,30 @@ class Standing:
     """The last closed round."""
     flat: Flat
     """x, the buffers and c."""
-    server: ServerState | None
-    """h, for an algorithm that keeps one."""
-    shared: bool
-    """Whether c follows from what x did in the last round."""
+    h: ServerState | None
+    """The server's own state; None before the first round."""
+    c_source: CSource
+    total_weight: float | None
+    """What all clients together weighed in the last round; None: what they weigh now."""
+
+    def under(self, rules: Rules, layout: Layout) -> Standing:
+        """The same before a round in which all clients together weigh something else, perhaps."""
+        before = rules.total_weight if self.total_weight is None else self.total_weight
+        return replace(self, flat=reweighted(layout, self.flat, before, rules.total_weight))
 
 
 async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker) -> Run:
     """Everything that clients need before they can join."""
     prepared = await worker.prepare(config)
     layout = _layout(config, prepared)
-    derived, codecs, algorithm = config.variates == "derived", config.codecs, ALGORITHMS[config.algorithm]
-    if derived and not computable(layout):
+    rules = rules_of(config, 1, prepared.augment, 0)
+    if rules.derived and not stores_plain_floats(layout):
         raise ConfigError(
             "--variates derived needs float32 or float64 in S_svr, the model has others; "
             "use --variates explicit"
         )
-    update_reader = UpdateReader(layout, algorithm, codecs.up, codecs.control, derived)
-    down = downward(layout, codecs)
-    require_announceable(down, update_reader.encoding, algorithm.variates(layout))
+    method, down, up = rules.method, downward(layout, config.codecs), rules.update_encoding(layout)
+    require_announceable(down, up, method.variates(layout))
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
     folder = run_dir.path
     archive = folder / "checkpoints" / "ledger"
@@ -59,11 +66,11 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
         config=config,
         prepared=prepared,
         down=down,
-        update_reader=update_reader,
+        up=up,
         run_dir=run_dir,
         checkpoints=Checkpoints(folder / "checkpoints", layout),
-        variates=Variates(folder / "ledger", archive, layout, algorithm, config.prox_weight),
-        spool=Spool(folder / "spool", update_reader.encoding),
+        variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
+        spool=Spool(folder / "spool", up, layout),
     )
 
 
@@ -79,18 +86,22 @@ def _layout(config: RunConfig, prepared: Prepared) -> Layout:
     return Layout([*prepared.specs, *control])
 
 
+def tell_of_idle_settings(run: Run, emit: Emit) -> None:
+    """Says which settings act on nothing in this run."""
+    momentum, layout = run.config.momentum, run.layout
+    svr, parameters = (
+        [layout.specs[k].name for k in layout.indices(purpose)]
+        for purpose in (Purpose.CONTROL, Purpose.MODEL)
+    )
+    if ignores_momentum(momentum, svr, parameters):
+        emit(MomentumIgnored(momentum=momentum))
+
+
 def start(run: Run) -> Standing:
     """Before the first round: x^0, and c at zero, which any client knows."""
     flat = run.layout.allocate()
     run.model(flat)[:] = run.prepared.x0
-    return Standing(0, flat, server_state(run), shared=True)
-
-
-def server_state(run: Run) -> ServerState | None:
-    """h at zero, for an algorithm that keeps one."""
-    if not run.algorithm.keeps_h:
-        return None
-    return ServerState(run.layout, run.algorithm, run.config.prox_weight)
+    return Standing(0, flat, h=None, c_source=CSource.FROM_MOVE, total_weight=None)
 
 
 def require_same_model(run: Run, fingerprint: str) -> None:
@@ -102,6 +113,16 @@ def require_same_model(run: Run, fingerprint: str) -> None:
         )
 
 
+def _require_known_weights(run: Run, found: Checkpoint) -> None:
+    """Raises for a c whose weights are not those of this release."""
+    by_examples = run.config.weighting == "examples" and run.layout.indices(Purpose.CONTROL)
+    if by_examples and found.total_weight is None:
+        raise StateError(
+            f"{run.run_dir.path}: an earlier release has written c there without the weights of "
+            "--weighting examples; start anew in another --run-dir"
+        )
+
+
 def resume(run: Run, emit: Emit) -> Standing:
     """The state after the newest checkpoint; what is newer is removed."""
     variates = run.variates
@@ -110,11 +131,9 @@ def resume(run: Run, emit: Emit) -> Standing:
         variates.restore({}, {})
         standing = start(run)
     else:
+        _require_known_weights(run, found)
         variates.restore(found.counted, found.norms)
-        server = server_state(run)
-        if server is not None:
-            server.h = dict(found.h)
-        standing = Standing(found.round, found.flat, server, found.shared)
+        standing = Standing(found.round, found.flat, found.h, found.c_source, found.total_weight)
         run.checkpoints.drop_after(found.round)
         run.run_dir.write_state(run.layout, found.flat)
     emit(RunResumed(round=standing.round, rounds=run.config.rounds))

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.tensors.layout import Flat
+from common.server_step.rules import Rules
+from common.server_step.step import CSource
+from common.server_step.updates import UpdateReader
 from common.wire.chunks import Frame
 
 
@@ -83,17 +85,33 @@ class Round:
     """A round that clients can pull and answer."""
 
     def __init__(
-        self, number: int, broadcast: Flat, frames: list[Frame], drawn: Iterable[int], *, derivable: bool
+        self, reader: UpdateReader, frames: list[Frame], drawn: Iterable[int], c_source: CSource
     ) -> None:
-        """`derivable`: whether a client that was there in the round before can compute c."""
-        self.number = number
-        self.broadcast = broadcast
-        """x, buffers and c as clients see them."""
+        self.reader = reader
+        """Reads updates under the rules of the round."""
         self.frames = frames
         """The broadcast, encoded once for all clients."""
-        self.derivable = derivable
+        self.c_source = c_source
         self.answers: dict[int, Answer | None] = dict.fromkeys(drawn)
         """By the index of the clients that take part; None while a client is awaited."""
+
+    @property
+    def rules(self) -> Rules:
+        """What its header says."""
+        return self.reader.rules
+
+    @property
+    def number(self) -> int:
+        """r."""
+        return self.rules.round
+
+    def needs_c(self, after_round: int) -> bool:
+        """Whether c has to be sent to a client that knows the x of `after_round`.
+
+        Round 1 comes after round 0, and c is zero then.
+        """
+        derivable = self.rules.derived and self.c_source is CSource.FROM_MOVE
+        return not derivable or after_round != self.number - 1
 
     def state(self, i: int) -> State:
         """Where a client stands."""

@@ -14,16 +14,25 @@ from common import seeds
 from common.errors import RunError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
+from common.server_step.rules import Rules
+from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
 from fedserver.events import RoundClosed, RoundOpened
 from fedserver.run.board import Board, Result
-from fedserver.run.close import close, norms, step
+from fedserver.run.close import close, norms
 from fedserver.run.deadlines import WaitingRule, supervise
-from fedserver.run.fold import Fold
+from fedserver.run.fold import Fold, Folded
 from fedserver.run.members import Members
-from fedserver.run.prepare import Standing, prepare, require_same_model, resume, start
+from fedserver.run.prepare import (
+    Standing,
+    prepare,
+    require_same_model,
+    resume,
+    start,
+    tell_of_idle_settings,
+)
 from fedserver.run.round import Answer, Excused, Round, Update
 from fedserver.run.run import Run
 from fedserver.run.seats import restored
@@ -83,6 +92,7 @@ class Rounds:
         if previous is None and config.gather is not None:
             config = replace(config, num_clients=await self._members.gather(config.gather))
         run = await prepare(config, self._run_id, self._run_dir, self._worker)
+        tell_of_idle_settings(run, self._emit)
         if previous is not None:
             require_same_model(run, previous.fingerprint)
             self._members.restore(restored(previous.clients, run.prepared.shards))
@@ -125,56 +135,57 @@ class Rounds:
     async def _train(self, run: Run, r: int, standing: Standing) -> tuple[Standing, RoundRecord]:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
-        current, coming = await self._open(run, r, standing)
-        fold, answers = await self._fold(run, current, coming)
-        if not fold.counted:
-            reasons = {answer.reason for answer in answers if not isinstance(answer, Update)}
-            raise RunError(f"round {r}: no client has an update to give: {' | '.join(sorted(reasons)[:3])}")
+        # Rules and clients belong together: nobody can take a seat between the two.
+        rules = run.rules(r, self._members.total_examples)
+        drawn = self._members.drawn(run.config.seed, r, run.config.clients_per_round)
+        standing = standing.under(rules, run.layout)
+        current, coming = await self._open(run, rules, drawn, standing)
+        folded = await self._fold(run, current, coming, standing)
         sent, detail = self._traffic.close_round()
         seconds = Seconds(
             round=time.monotonic() - started,
-            train=max(update.train_seconds for update in fold.counted.values()),
+            train=max(update.train_seconds for update in folded.counted.values()),
         )
-        cka = await self._similarity(run, fold) if run.config.cka and run.evaluates(r) else None
-        closed = await asyncio.to_thread(step, run, standing, fold)
+        cka = await self._similarity(run, r, folded) if run.config.cka and run.evaluates(r) else None
         names = {i: member.name for i, member in self._members.by_index.items()}
-        record = await asyncio.to_thread(fold.record, sent, seconds, cka, norms(run, closed.flat, names))
-        await asyncio.to_thread(close, run, closed, fold.counted, record, detail)
-        return closed, record
+        record = folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names))
+        return await asyncio.to_thread(close, run, folded, record, detail), record
 
-    async def _similarity(self, run: Run, fold: Fold) -> Similarity:
-        return await self._worker.cka(await asyncio.to_thread(fold.model_files), run.config.cka)
+    async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
+        return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)
 
     async def _open(
-        self, run: Run, r: int, standing: Standing
+        self, run: Run, rules: Rules, drawn: list[int], standing: Standing
     ) -> tuple[Round, dict[int, asyncio.Future[Answer]]]:
-        broadcast, frames = await asyncio.to_thread(encode, run, r, standing.flat)
-        drawn = self._members.drawn(run.config.seed, r, run.config.clients_per_round)
-        derivable = standing.shared and run.config.variates == "derived"
-        current = Round(r, broadcast, frames, drawn, derivable=derivable)
+        broadcast, frames = await asyncio.to_thread(encode, run, rules.round, standing.flat)
+        current = Round(UpdateReader(rules, run.layout, broadcast), frames, drawn, standing.c_source)
         for i, reason in self._members.gone.items():
             current.answer(i, Excused(self._members.by_index[i].name, reason))
-        self._traffic.open_round(r)
+        self._traffic.open_round(rules.round)
         coming = await self._board.open_round(current)
-        self._emit(RoundOpened(round=r, clients=len(coming)))
+        self._emit(RoundOpened(round=rules.round, clients=len(coming)))
         return current, coming
 
     async def _fold(
-        self, run: Run, current: Round, coming: dict[int, asyncio.Future[Answer]]
-    ) -> tuple[Fold, list[Answer]]:
-        """Folds updates in the order of client indices, as they come in."""
-        fold, answers = Fold(run, current, self._emit), []
+        self, run: Run, current: Round, coming: dict[int, asyncio.Future[Answer]], standing: Standing
+    ) -> Folded:
+        """Folds updates in the order of client indices, as they come in, and takes the step."""
+        fold, reasons = Fold(run, current, standing.h), set()
         rule = WaitingRule(run.config.deadline, run.config.quorum)
         supervision = asyncio.create_task(supervise(current, self._board, rule, self._members, self._emit))
         try:
             for i, answer in coming.items():
-                answers.append(found := await answer)
+                found = await answer
                 if isinstance(found, Update):
                     await asyncio.to_thread(fold.take, i, found)
+                else:
+                    reasons.add(found.reason)
         finally:
             supervision.cancel()
-        await asyncio.to_thread(fold.finish)
-        return fold, answers
+        if not current.updates():
+            few = " | ".join(sorted(reasons)[:3])
+            raise RunError(f"round {current.number}: no client has an update to give: {few}")
+        return await asyncio.to_thread(fold.close, standing.flat, self._emit)
 
     async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
         """Evaluates x where that is due and writes the round's record."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import step_size
 from common.records.run import RunRecord, Seat
-from common.server_step.updates import UpdateReader
+from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding
 from fedserver.config import RunConfig
@@ -32,8 +32,8 @@ class Run:
     prepared: Prepared
     down: Encoding
     """How x and c travel."""
-    update_reader: UpdateReader
-    """How updates travel and are read."""
+    up: Encoding
+    """How updates travel."""
     run_dir: RunDir
     checkpoints: Checkpoints
     variates: Variates
@@ -82,11 +82,30 @@ class Run:
             ],
         )
 
-    def eta_l(self, r: int) -> float:
-        """The local step size of a round."""
-        return step_size(self.config.schedule, self.config.eta_l, r, self.config.rounds)
+    def rules(self, r: int, total_examples: int) -> Rules:
+        """The rules of a round; `total_examples` are those of all N clients when it is opened."""
+        return rules_of(self.config, r, self.prepared.augment, total_examples)
 
     def evaluates(self, r: int) -> bool:
         """Whether x is evaluated after this round; after the last one it always is."""
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
+
+
+def rules_of(config: RunConfig, r: int, augment: bool, total_examples: int) -> Rules:
+    """What holds in round r. A rule that is a setting of the same name needs no line here."""
+    settings = {rule.name: getattr(config, rule.name) for rule in fields(Rules) if hasattr(config, rule.name)}
+    codecs = config.codecs
+    return Rules(
+        **settings
+        | {
+            "round": r,
+            "local_epochs": None if config.local_steps is not None else config.local_epochs or 1,
+            "eta_l": step_size(config.schedule, config.eta_l, r, config.rounds),
+            "augment": augment,
+            "update_codec": codecs.up,
+            "control_codec": codecs.control,
+            "derived": config.variates == "derived",
+            "total_examples": float(total_examples),
+        }
+    )

@@ -25,6 +25,7 @@ from common.records import form
 from common.records.checkpoint import CheckpointNote
 from common.records.form import FormError
 from common.records.rounds import RoundRecord
+from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
 from fedserver.events import CheckpointUnusable
@@ -47,8 +48,9 @@ class Checkpoint:
     """The last counted round by client index."""
     norms: dict[int, float]
     """||c_i|| by client index."""
-    shared: bool
-    """Whether c follows from what x did in this round."""
+    c_source: CSource
+    total_weight: float | None
+    """What all clients together weigh in c; None from a release that did not write it down."""
     closing: RoundRecord
     """The round's record but for the evaluation of x."""
 
@@ -81,7 +83,8 @@ class Checkpoints:
             round=checkpoint.round,
             counted=checkpoint.counted,
             norms={**checkpoint.norms},
-            shared=checkpoint.shared,
+            shared=checkpoint.c_source is CSource.FROM_MOVE,
+            total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
             has_h=bool(checkpoint.h),
             crc32c=google_crc32c.value(flat),
@@ -115,7 +118,8 @@ class Checkpoints:
             h=h,
             counted=note.counted,
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
-            shared=note.shared,
+            c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
+            total_weight=note.total_weight,
             closing=note.closing,
         )
 

@@ -4,6 +4,10 @@ An upload is written into a file of its own as it comes and counts only once it 
 rejected one leaves nothing behind; one whose stream broke waits for the client to go on with it. Keeping
 updates in files rather than in memory bounds the server's memory whatever the number of clients, and lets
 them be folded in the order of client indices whatever the order of arrival.
+
+    [ y_i, buffers and c_i+: the values | the bytes as they came, where they are coded ]
+
+Where nothing is coded the bytes come to their place among the values at once.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import Fault, SupersededError, WireError
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Layout
 from common.wire.chunks import START, Chunk, Position, Receiver
 from common.wire.encoding import Encoding
 
@@ -25,20 +29,25 @@ from common.wire.encoding import Encoding
 class Upload:
     """One update on its way in, over one stream or, if that breaks, several."""
 
-    def __init__(self, path: Path, encoding: Encoding, update_id: str) -> None:
+    def __init__(self, path: Path, encoding: Encoding, layout: Layout, update_id: str) -> None:
+        """`layout` is that of the values."""
         self.update_id = update_id
         self._path = path
-        self._encoding = encoding
         self._lock = asyncio.Lock()
         self._stream: asyncio.Event | None = None
         """That of the stream that may go on; set when another takes its place."""
         self._discarded = False
-        size = max(encoding.encoded.num_bytes, 1)
+        start = 0 if encoding.plain else layout.num_bytes
+        end = start + encoding.encoded.num_bytes
+        size = max(layout.num_bytes, end, 1)
         with path.open("wb") as file:
             # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
             os.posix_fallocate(file.fileno(), 0, size)
         mapped: Flat = np.memmap(path, np.uint8, "r+")
-        self.raw = mapped[: encoding.encoded.num_bytes]
+        self.raw = mapped[start:end]
+        """The bytes as they come."""
+        self.values = mapped[: layout.num_bytes]
+        """Room for y_i, buffers and c_i+."""
         self._receiver = Receiver(encoding.encoded, self.raw)
 
     async def begin(self) -> asyncio.Event:
@@ -75,10 +84,9 @@ class Upload:
                 await asyncio.gather(writing, return_exceptions=True)
                 raise
 
-    def check_complete(self, seen: Flat) -> None:
-        """Raises unless every byte has come and every number is finite; `seen` is the round's broadcast."""
+    def require_whole(self) -> None:
+        """Raises unless every byte has come."""
         self._receiver.finish()
-        self._encoding.require_decodable(self.raw, seen)
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
@@ -95,9 +103,10 @@ class Upload:
 class Spool:
     """The folder of updates of a run."""
 
-    def __init__(self, folder: Path, encoding: Encoding) -> None:
+    def __init__(self, folder: Path, encoding: Encoding, layout: Layout) -> None:
         self._folder = folder
         self._encoding = encoding
+        self._layout = layout
         self._numbers = itertools.count()
         self._parts: dict[int, Upload] = {}
         """Uploads that are not whole yet, by client index."""
@@ -120,11 +129,11 @@ class Spool:
             return part
         self.drop(i)
         path = self._folder / f"upload-{next(self._numbers)}.part"
-        self._parts[i] = Upload(path, self._encoding, update_id)
+        self._parts[i] = Upload(path, self._encoding, self._layout, update_id)
         return self._parts[i]
 
     def keep(self, i: int, r: int, upload: Upload) -> None:
-        """ByteCounts an upload of client i as whole."""
+        """Counts an upload of client i as whole."""
         assert self._parts[i] is upload, "a stream that may go on has the upload that is there"
         self._parts.pop(i).keep(self.path(r, i))
 
@@ -134,22 +143,18 @@ class Spool:
             self._parts.pop(i).discard()
 
     def path(self, r: int, i: int) -> Path:
-        """Where the update of client i for round r is kept."""
+        """Where the update of client i for round r is kept: a file that opens with the tensors of y_i."""
         return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
 
-    def read(self, r: int, i: int) -> Flat:
-        """A kept update, mapped rather than loaded."""
+    def values(self, r: int, i: int) -> Flat:
+        """y_i, buffers and c_i+ of a kept update, mapped rather than loaded."""
         mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
-        return mapped[: self._encoding.encoded.num_bytes]
+        return mapped[: self._layout.num_bytes]
 
-    def values_path(self, r: int, i: int) -> Path:
-        """Where its decoded values are, if they are needed in a file."""
-        return self.path(r, i).with_suffix(".values")
-
-    def write_values(self, r: int, i: int, values: Flat, suffix: str = ".values") -> Flat:
-        """Decoded values of a kept update, or what goes with it, mapped rather than held in memory."""
-        path = self.values_path(r, i).with_suffix(suffix)
-        values.tofile(path)
+    def put_aside(self, r: int, i: int, c_i: Flat) -> Flat:
+        """The c_i from before an update, mapped rather than held in memory."""
+        path = self.path(r, i).with_suffix(".before")
+        c_i.tofile(path)
         mapped: Flat = np.memmap(path, np.uint8, "r")
         return mapped
 

@@ -20,7 +20,7 @@ from fedwire.export import export
 from fedwire.message import inspect
 from fedwire.pcap.http2 import PREFACE, Http2, UndecodableError
 from fedwire.pcap.packets import grpc_messages
-from fedwire.replay import Replay
+from fedwire.replay.replay import Replay
 from fedwire.source import Capture, convert
 from fedwire.stats import statistics
 from fedwire.transfers import Transfers

@@ -101,7 +101,7 @@ def reply(data: bytes) -> None:
 
 def _go_on(connection: Connection) -> None:
     """Asks how much of an update is there, and goes on from there."""
-    encoding = known.update_reader(known.CONFIGS[0]).encoding
+    encoding = known.up(known.CONFIGS[0])
     stored_update = StoredUpdate(1, encoding, encoding.encoded.allocate(), 1, 0.5, None, 0.1)
     start = connection.progress(SEAT, stored_update)
     try:

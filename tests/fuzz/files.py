@@ -25,6 +25,7 @@ from common.records.form import Record
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
+from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Purpose
 from common.wire.byte_counts import ByteCounts
@@ -86,7 +87,7 @@ def checkpoint_seeds() -> list[bytes]:
     found = []
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
         Checkpoints(folder, known.LAYOUT).write(
-            Checkpoint(1, known.values(), h, {}, norms={0: 0.5}, shared=True, closing=known.ROUND)
+            Checkpoint(1, known.values(), h, {}, {0: 0.5}, CSource.FROM_MOVE, 2.0, known.ROUND)
         )
         found.append((folder / "round-000001.safetensors").read_bytes())
     return found

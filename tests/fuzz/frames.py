@@ -13,6 +13,7 @@ from common.wire.byte_counts import ByteCounts
 from common.wire.calls import CALLS
 from common.wire.chunks import Receiver, chunk_frame, parsed, read_chunk, varint
 from common.wire.codec_choice import announced_codec
+from common.wire.encoding import require_finite
 from common.wire.manifest import manifest, read_manifest, require_same
 from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import capture_pb2, federation_pb2, tensor_pb2
@@ -113,8 +114,7 @@ def stream(data: bytes) -> None:
             receiver.add(found)
     receiver.finish()
     x = np.frombuffer(first.ljust(encoding.layout.num_bytes, b"\x7f"), np.uint8)[: encoding.layout.num_bytes]
-    encoding.decode(raw, x)
-    encoding.require_decodable(raw, x)
+    require_finite(encoding.layout, encoding.decode(raw, x))
 
 
 def stream_seeds() -> list[bytes]:

@@ -30,7 +30,7 @@ def parcel_seeds() -> list[bytes]:
     """Under all settings."""
     found = []
     for config in known.CONFIGS:
-        encoding = known.update_reader(config).encoding
+        encoding = known.up(config)
         update = StoredUpdate(1, encoding, np.zeros(encoding.encoded.num_bytes, np.uint8), 1, 0.5, None, 1.0)
         found.append(b"".join(update.stored(_SENDER)))
     return found

@@ -15,7 +15,7 @@ from common.algorithms import ALGORITHMS
 from common.models.spec import ModelSpec
 from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.traffic import DirectionBytes, PurposeBytes
-from common.server_step.updates import UpdateReader
+from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, fingerprint
 from common.wire.chunks import chunk_frames
 from common.wire.codec_choice import Codecs
@@ -23,6 +23,7 @@ from common.wire.encoding import Encoding, downward
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
+from fedserver.run.run import rules_of
 from fedserver.worker.messages import Prepared
 
 RUN_ID = "0a1b2c"
@@ -98,12 +99,14 @@ def file_with(data: bytes, name: str = "input") -> Path:
     return path
 
 
-def update_reader(config: RunConfig) -> UpdateReader:
+def rules(config: RunConfig) -> Rules:
+    """The rules of round 1."""
+    return rules_of(config, 1, augment=False, total_examples=5)
+
+
+def up(config: RunConfig) -> Encoding:
     """How updates of a run travel."""
-    codecs = config.codecs
-    return UpdateReader(
-        LAYOUT, ALGORITHMS["fedpvr"], codecs.up, codecs.control, derived=config.variates == "derived"
-    )
+    return rules(config).update_encoding(LAYOUT)
 
 
 def sent(encoding: Encoding) -> Iterator[bytes]:
@@ -118,21 +121,9 @@ def sent(encoding: Encoding) -> Iterator[bytes]:
 
 def round_header(encoding: Encoding, config: RunConfig) -> pb.RoundHeader:
     """What opens a broadcast."""
-    return pb.RoundHeader(
-        round=1,
-        rounds=3,
-        local_steps=2,
-        batch_size=4,
-        eta_l=0.1,
-        algorithm="fedpvr",
-        tensors=manifest(encoding),
-        update_codec=config.codecs.up,
-        control_codec=config.codecs.control,
-        derived=config.variates == "derived",
-        num_clients=2,
-        eta_g=1.0,
-        weighting="uniform",
-    )
+    header = rules(config).to_header()
+    header.tensors.extend(manifest(encoding))
+    return header
 
 
 def broadcast(config: RunConfig) -> list[bytes]:
@@ -152,7 +143,7 @@ def update_header(config: RunConfig) -> pb.UpdateHeader:
         examples=3,
         loss=0.5,
         fingerprint=fingerprint(MODEL.specs),
-        tensors=manifest(update_reader(config).encoding),
+        tensors=manifest(up(config)),
         train_seconds=0.1,
     )
 
@@ -160,8 +151,8 @@ def update_header(config: RunConfig) -> pb.UpdateHeader:
 def update(config: RunConfig) -> list[bytes]:
     """The frames of an update."""
     header = pb.UpdateFrame(header=update_header(config)).SerializeToString()
-    return [header, *sent(update_reader(config).encoding)]
+    return [header, *sent(up(config))]
 
 
 PLAIN_CODING = Encoding(LAYOUT)
-CODINGS = [downward(LAYOUT, Codecs()), *(update_reader(config).encoding for config in CONFIGS)]
+CODINGS = [downward(LAYOUT, Codecs()), *(up(config) for config in CONFIGS)]

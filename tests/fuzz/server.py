@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from common.algorithms import ALGORITHMS
-from common.errors import FedError, WireError
+from common.errors import FedError, RunError, WireError
 from common.events import unheard
-from common.server_step.aggregate import Aggregate
+from common.server_step.step import CSource
+from common.server_step.updates import UpdateReader
 from common.wire.calls import CALLS, Call
 from common.wire.chunks import chunk_frames, parsed
 from common.wire.encoding import downward
@@ -26,8 +27,9 @@ from fedserver.config import RunConfig
 from fedserver.federation import Federation
 from fedserver.rpc.service import Service
 from fedserver.run.board import Board
+from fedserver.run.fold import Fold
 from fedserver.run.members import Members
-from fedserver.run.round import Round, Update
+from fedserver.run.round import Round
 from fedserver.run.run import Run
 from fedserver.run.seats import Member
 from fedserver.store.spool import Spool
@@ -71,8 +73,8 @@ def _parts(config: RunConfig) -> Federation:
 def _run(config: RunConfig, variates: Any, spool: Any) -> Run:
     """A run with what calls make use of."""
     unused: Any = None
-    down, update_reader = downward(known.LAYOUT, config.codecs), known.update_reader(config)
-    return Run(known.RUN_ID, config, known.PREPARED, down, update_reader, unused, unused, variates, spool)
+    down, up = downward(known.LAYOUT, config.codecs), known.up(config)
+    return Run(known.RUN_ID, config, known.PREPARED, down, up, unused, unused, variates, spool)
 
 
 async def _open(config: RunConfig) -> Federation:
@@ -82,7 +84,7 @@ async def _open(config: RunConfig) -> Federation:
     folder.mkdir()
     federation = _parts(config)
     variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
-    run = _run(config, variates, Spool(folder / "spool", known.update_reader(config).encoding))
+    run = _run(config, variates, Spool(folder / "spool", known.up(config), known.LAYOUT))
     federation.members.restore(
         [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)]
     )
@@ -95,9 +97,8 @@ async def _open(config: RunConfig) -> Federation:
         variates.count(1, 9)
     frames = list(chunk_frames(run.down.encoded, raw))
     federation.traffic.open_round(1)
-    await federation.board.open_round(
-        Round(1, broadcast, frames, [0, 1], derivable=config.variates == "derived")
-    )
+    reader = UpdateReader(known.rules(config), known.LAYOUT, broadcast)
+    await federation.board.open_round(Round(reader, frames, [0, 1], CSource.FROM_MOVE))
     return federation
 
 
@@ -114,8 +115,13 @@ async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
             await _answer(federation, called(part), part[1:])
     current, run = federation.board.round, federation.board.require_run()
     assert current is not None
-    for i, update in sorted(current.updates().items()):
-        _fold(run, current, i, update)
+    updates = current.updates()
+    fold = Fold(run, current, h=None)
+    for i, update in sorted(updates.items()):
+        fold.take(i, update)
+    if updates:
+        with suppress(RunError):  # Sums of huge numbers end a run.
+            fold.close(known.values(), unheard)
 
 
 def called(part: bytes) -> Call:
@@ -151,20 +157,6 @@ async def _end_if_waiting(federation: Federation, data: bytes) -> None:
         member = federation.members.by_name.get(name)
         if member is not None and not federation.board.waits_for(member.index):
             await federation.board.end("over")
-
-
-def _fold(run: Run, current: Round, i: int, update: Update) -> None:
-    """What the server does with an update that it took."""
-    raw = run.spool.read(1, i)
-    step_sum = update.steps * run.eta_l(1)
-    c_i = run.variates.read(i)
-    values = run.update_reader.values(raw, current.broadcast, c_i, step_sum)
-    run.update_reader.follows(values, current.broadcast, c_i, step_sum)
-    aggregate = Aggregate(run.layout, current.broadcast)
-    aggregate.add(values, c_i, float(update.examples))
-    run.variates.stage(i, 1, current.broadcast, values)
-    aggregate.result(current.broadcast, 1.0, 2)
-    aggregate.drift_diversity()
 
 
 def call_seeds() -> list[bytes]:

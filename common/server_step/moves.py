@@ -1,0 +1,70 @@
+"""What an update changes: y_i - x, the same of buffers, and c_i+ - c_i, in float64. Pure.
+
+Whole tensors are never copied: moves come block by block.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from common.tensors.layout import BLOCK, Array, Flat, Float64, Layout, Purpose, to_float64
+
+QUIETLY = np.errstate(over="ignore", invalid="ignore")
+"""A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
+
+
+class Moves:
+    """The moves of updates that answer one broadcast."""
+
+    def __init__(self, layout: Layout, broadcast: Flat) -> None:
+        """`broadcast` is x, the buffers and c as clients saw them, laid out as every update is."""
+        self._layout = layout
+        self._broadcast = broadcast
+        controls = layout.indices(Purpose.CONTROL)
+        self._variates = Layout(layout.specs[k] for k in controls)
+        self._position = {at: to for to, at in enumerate(controls)}
+
+    def base(self, index: int, c_i: Flat | None) -> Array:
+        """What a tensor of an update is compared with: x or, for c_i+, the variate before (None: zero)."""
+        if index not in self._position:
+            return self._layout.array(self._broadcast, index).reshape(-1)
+        if c_i is None:
+            return np.zeros_like(self._layout.array(self._broadcast, index)).reshape(-1)
+        return self._variates.array(c_i, self._position[index]).reshape(-1)
+
+    def blocks(self, values: Flat, c_i: Flat | None) -> Iterator[tuple[int, slice, Float64]]:
+        """The moves of an update, with the index of the tensor and the place in it.
+
+        All are written to one buffer: each is good until the next one is asked for.
+        """
+        buffer: Float64 = np.empty(BLOCK)
+        for index, spec in enumerate(self._layout.specs):
+            y, base = self._layout.array(values, index).reshape(-1), self.base(index, c_i)
+            for start in range(0, len(y), BLOCK):
+                block = slice(start, start + BLOCK)
+                move = buffer[: len(y[block])]
+                difference(y[block], base[block], spec.dtype, move)
+                yield index, block, move
+
+    @QUIETLY
+    def norms(self, values: Flat, c_i: Flat | None) -> Mapping[Purpose, float]:
+        """||y_i - x||, the same of buffers, and ||c_i+ - c_i||, by what moved."""
+        squares: dict[Purpose, float] = defaultdict(float)
+        by_tensor = [0.0] * len(self._layout.specs)
+        for index, _, move in self.blocks(values, c_i):
+            by_tensor[index] += float(move @ move)
+        for spec, square in zip(self._layout.specs, by_tensor, strict=True):
+            squares[spec.purpose] += square
+        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
+
+
+def difference(y: Array, base: Array, dtype: str, out: Float64) -> None:
+    """y - base of stored elements in float64."""
+    if dtype == "bfloat16":
+        y, base = to_float64(y, dtype), to_float64(base, dtype)
+    # Elements become float64 on their way in, without a copy of the whole block.
+    np.subtract(y, base, out=out, dtype=np.float64)

@@ -1,0 +1,183 @@
+"""The rules of one round, as its header carries them: for the server, for clients, for a replay.
+
+    RunConfig --> Rules --to_header--> RoundHeader --from_header--> Rules     (client, fedwire replay)
+
+What the header says of one client (its manifest, its counted round) is not part of them. A field of the
+header that is a rule is written and read in this file and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from common.algorithms import ALGORITHMS
+from common.algorithms.base import Algorithm
+from common.errors import ConfigError, WireError, WrongRunError
+from common.server_step.robust import Robustness
+from common.tensors.layout import Layout, Purpose
+from common.wire.codec_choice import FOR_ALL, is_codec
+from common.wire.encoding import Encoding, upward
+from fedpvr.v1 import federation_pb2 as pb
+
+WEIGHTINGS = ("uniform", "examples")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """Everything of a round that its clients and the server's step compute with."""
+
+    round: int
+    """r, from 1."""
+    rounds: int
+    """R."""
+    local_epochs: int | None = None
+    """E; None where the number of steps is given."""
+    local_steps: int | None = None
+    """K."""
+    batch_size: int | None = None
+    """None: the whole shard in every step."""
+    eta_l: float
+    """Local step size of this round."""
+    momentum: float = 0.0
+    """Outside S_svr only."""
+    augment: bool = False
+    validation: float = 0.0
+    """Share of its shard that a client keeps for validation."""
+    algorithm: str
+    prox_weight: float = 0.0
+    """Weight of y_i - x in the local gradient."""
+    update_codec: str = "fp32"
+    control_codec: str = "fp32"
+    derived: bool = False
+    """The server computes c_i from y_i, and clients compute c where they can."""
+    num_clients: int
+    """N."""
+    eta_g: float = 1.0
+    weighting: str = "uniform"
+    total_examples: float = 0.0
+    """Of all N clients; 0 where the header does not say."""
+    aggregation: str = "mean"
+    norm_bound: float | None = None
+
+    @property
+    def method(self) -> Algorithm:
+        """What the algorithm of this name does."""
+        return ALGORITHMS[self.algorithm]
+
+    @property
+    def robustness(self) -> Robustness:
+        """Which updates count, and how they are put together; raises for a rule that is not known."""
+        return Robustness(self.aggregation, self.norm_bound)
+
+    def step_sum(self, steps: int) -> float:
+        """Sum of the sizes of a client's K_i local steps."""
+        return steps * self.eta_l
+
+    def client_weight(self, examples: int) -> float:
+        """What a client of so many examples counts in c, the mean of all c_i."""
+        return float(examples) if self.weighting == "examples" else 1.0
+
+    def weight(self, examples: int, step_sum: float) -> float:
+        """What an update counts in the mean of the y_i."""
+        return self.method.weight(self.client_weight(examples), step_sum)
+
+    @property
+    def total_weight(self) -> float:
+        """What all N clients count in c together, whether they take part or not."""
+        return self.total_examples if self.weighting == "examples" else float(self.num_clients)
+
+    def update_encoding(self, layout: Layout) -> Encoding:
+        """How an update travels; `layout` is that of x, the buffers and c."""
+        sent = layout.part(Purpose.MODEL, Purpose.BUFFER) if self.derived else layout
+        return upward(sent, self.update_codec, self.control_codec)
+
+    def require_known_step(self) -> None:
+        """Raises ConfigError unless the server's step is known: clients do without, a replay does not."""
+        if self.weighting not in WEIGHTINGS:
+            raise ConfigError(f"weights are one of {', '.join(WEIGHTINGS)}, got {self.weighting!r}")
+        if not self.total_weight > 0:
+            raise ConfigError(
+                "the header does not say how many clients, or examples of all clients, there are"
+            )
+        self.robustness.center()
+
+    def to_header(self) -> pb.RoundHeader:
+        """The rules as a header has them; what is usual is left out."""
+        header = pb.RoundHeader(
+            round=self.round,
+            rounds=self.rounds,
+            batch_size=self.batch_size or 0,
+            eta_l=self.eta_l,
+            momentum=self.momentum,
+            augment=self.augment,
+            validation=self.validation,
+            algorithm=self.algorithm,
+            prox_weight=self.prox_weight,
+            update_codec="" if self.update_codec == "fp32" else self.update_codec,
+            control_codec="" if self.control_codec == "fp32" else self.control_codec,
+            derived=self.derived,
+            num_clients=self.num_clients,
+            eta_g=self.eta_g,
+            weighting=self.weighting,
+            total_examples=self.total_examples if self.weighting == "examples" else 0.0,
+            aggregation="" if self.aggregation == "mean" else self.aggregation,
+            norm_bound=self.norm_bound or 0.0,
+        )
+        if self.local_steps is not None:
+            header.local_steps = self.local_steps
+        else:
+            header.local_epochs = self.local_epochs or 1
+        return header
+
+    @classmethod
+    def from_header(cls, header: pb.RoundHeader) -> Rules:
+        """The rules in a header that came from a peer.
+
+        Raises WrongRunError for an algorithm or a codec that this release does not know, and WireError for
+        numbers that no round can have.
+        """
+        _require_sense(header)
+        steps = header.WhichOneof("work") == "local_steps"
+        return cls(
+            round=header.round,
+            rounds=header.rounds,
+            local_epochs=None if steps else header.local_epochs,
+            local_steps=header.local_steps if steps else None,
+            batch_size=header.batch_size or None,
+            eta_l=header.eta_l,
+            momentum=header.momentum,
+            augment=header.augment,
+            validation=header.validation,
+            algorithm=header.algorithm,
+            prox_weight=header.prox_weight,
+            update_codec=header.update_codec or "fp32",
+            control_codec=header.control_codec or "fp32",
+            derived=header.derived,
+            num_clients=header.num_clients,
+            eta_g=header.eta_g,
+            weighting=header.weighting,
+            total_examples=header.total_examples,
+            aggregation=header.aggregation or "mean",
+            norm_bound=header.norm_bound or None,
+        )
+
+
+def _require_sense(header: pb.RoundHeader) -> None:
+    if header.algorithm not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise WrongRunError(f"the run uses {header.algorithm!r}, known here are {known}; update this release")
+    for name in (header.update_codec or "fp32", header.control_codec or "fp32"):
+        if not is_codec(name):
+            known = ", ".join(FOR_ALL)
+            raise WrongRunError(f"the run uses codec {name!r}, known here are {known}; update this release")
+    if header.round < 1 or not (header.local_epochs or header.local_steps):
+        raise WireError.malformed("a round has a number, and epochs or steps, of at least 1")
+    if not 0 < header.eta_l < math.inf:
+        raise WireError.malformed(f"eta_l must be positive and finite, got {header.eta_l}")
+    for name in ("momentum", "validation"):
+        if not 0 <= getattr(header, name) < 1:
+            raise WireError.malformed(f"{name} must be from 0 to below 1, got {getattr(header, name)}")
+    for name in ("prox_weight", "eta_g", "total_examples", "norm_bound"):
+        if not 0 <= getattr(header, name) < math.inf:
+            raise WireError.malformed(f"{name} must be finite and not negative, got {getattr(header, name)}")

@@ -1,0 +1,148 @@
+"""The server's step of one round, pure: updates in, the next x, buffers and c out.
+
+reader = UpdateReader(rules, layout, broadcast)    step = ServerStep(rules, layout, broadcast)
+
+    reader.values(raw, c_i, steps)               y_i and c_i+ of an upload, decoded and checked: once
+    reader.read(values, c_i, steps, examples)    what the step has to know of it
+    step.add(i, update)                          in the order of client indices
+    step.close(own)                              the next x and c
+
+The server feeds it from its spool and its variates, a replay from a capture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from common.server_step.aggregate import Aggregate, RobustAggregate, ServerState, first_state
+from common.server_step.moves import QUIETLY
+from common.server_step.rules import Rules
+from common.server_step.updates import ReadUpdate, reduced, write_c_from_move
+from common.tensors.layout import Flat, Layout, Purpose, from_float64, to_float64
+
+
+class CSource(Enum):
+    """Where the c of a round comes from."""
+
+    FROM_MOVE = "move"
+    """From what x did in the round before: so a client that was there can compute it. At first it is zero."""
+    FROM_VARIATES = "variates"
+    """From the c_i that came."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What came of a round."""
+
+    flat: Flat
+    """The next x, buffers and c."""
+    h: ServerState
+    counted: tuple[int, ...]
+    """Clients whose updates count."""
+    left_out: dict[int, float]
+    """Clients whose updates do not, because they are too large: in medians."""
+    drift: dict[str, float]
+    """Drift diversity by parameter."""
+    layer_drift: dict[str, float]
+    """Drift diversity by layer."""
+    c_source: CSource
+
+
+class ServerStep:
+    """Takes in the updates of one round."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        layout: Layout,
+        broadcast: Flat,
+        *,
+        exact: bool = True,
+        h: ServerState | None = None,
+    ) -> None:
+        """`broadcast` is x, buffers and c as clients saw them: `exact` if they are the server's own.
+
+        `h` is the server's state before the round; None: as before the first one.
+        """
+        rules.require_known_step()
+        self._rules = rules
+        self._layout = layout
+        self._broadcast = broadcast
+        self._exact = exact
+        self._h = first_state(rules, layout) if h is None else h
+        center = rules.robustness.center()
+        self._aggregate = (
+            Aggregate(layout, broadcast) if center is None else RobustAggregate(layout, broadcast, center)
+        )
+        self._held: dict[int, ReadUpdate] = {}
+        """Updates that wait until all norms are known."""
+        self._step_sums: dict[int, float] = {}
+        """Of the updates that count."""
+        self._all_follow = True
+
+    @property
+    def holds_updates(self) -> bool:
+        """Whether updates are held until the round closes; then they should lie in mapped files."""
+        return self._rules.robustness.compares
+
+    def add(self, i: int, update: ReadUpdate) -> None:
+        """Takes in the update of client i; clients come in the order of their indices."""
+        if self._rules.norm_bound is None:
+            self._count(i, update)
+        else:
+            self._held[i] = update
+
+    def _count(self, i: int, update: ReadUpdate) -> None:
+        self._aggregate.add(update.values, update.c_i, update.weight, update.client_weight)
+        self._all_follow &= update.follows
+        self._step_sums[i] = update.step_sum
+
+    def close(self, own: Flat | None = None) -> Closed:
+        """The next x and c. `own` are the server's x, buffers and c where clients saw others."""
+        left_out = self._rules.robustness.outliers({i: update.norms for i, update in self._held.items()})
+        for i, update in self._held.items():
+            if i not in left_out:
+                self._count(i, update)
+        before = self._broadcast if own is None else own
+        flat, h = self._aggregate.result(before, self._rules, self._h)
+        source = self._c_source()
+        if source is CSource.FROM_MOVE:
+            step_sum = next(iter(self._step_sums.values()))
+            write_c_from_move(self._layout, self._rules.method, reduced(self._layout, before), flat, step_sum)
+        return Closed(
+            flat=flat,
+            h=h,
+            counted=tuple(self._step_sums),
+            left_out=left_out,
+            drift=self._aggregate.drift_diversity(),
+            layer_drift=self._aggregate.drift_diversity(by_layer=True),
+            c_source=source,
+        )
+
+    def _c_source(self) -> CSource:
+        """From the move of x if that tells the mean of all c_i.
+
+        It does if all N clients had the same sum of steps, x became the plain mean of their y_i, and every
+        c_i+ follows from its y_i, all of it as clients see it.
+        """
+        alike = len(self._step_sums) == self._rules.num_clients and len(set(self._step_sums.values())) == 1
+        plain_mean = (self._rules.eta_g, self._rules.weighting) == (1.0, "uniform")
+        tells = alike and plain_mean and self._all_follow and self._exact
+        return CSource.FROM_MOVE if tells else CSource.FROM_VARIATES
+
+
+@QUIETLY
+def reweighted(layout: Layout, flat: Flat, before: float, now: float) -> Flat:
+    """x and c for a round whose clients together weigh something else than those of the round before.
+
+    A newcomer has a variate of zero and a weight: c, the mean of all c_i, becomes smaller by what the
+    newcomer adds to the total weight.
+    """
+    if before == now:
+        return flat
+    out = flat.copy()
+    for k in layout.indices(Purpose.CONTROL):
+        c, dtype = layout.array(out, k), layout.specs[k].dtype
+        c[...] = from_float64(to_float64(c, dtype) * (before / now), dtype)
+    return out

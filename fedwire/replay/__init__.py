@@ -1,0 +1,1 @@
+"""The server's step, done again from what was on the wire."""

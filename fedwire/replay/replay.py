@@ -1,0 +1,163 @@
+"""Does the server's step again from what was on the wire, and compares with what it broadcast next.
+
+Round headers say all that the step depends on; c_i are known from the updates themselves. What was coded with
+a loss on its way down cannot be checked: the server goes on from its own x and c, which nobody saw.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from common.errors import DataError, WireError
+from common.names import natural
+from common.server_step.aggregate import ServerState
+from common.server_step.step import CSource, ServerStep, reweighted
+from common.server_step.updates import ReadUpdate, UpdateReader
+from common.tensors import safetensors_files
+from common.tensors.layout import Flat, Layout, Purpose
+from fedpvr.v1 import federation_pb2 as pb
+from fedwire.replay.captured_rounds import MODEL, CapturedRound, CapturedRounds
+from fedwire.source import Capture
+from fedwire.transfers import Transfer, Transfers
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of replaying one round."""
+
+    round: int
+    updates: int
+    same: bool | None
+    """Whether everything that could be compared is the same to the bit; None if nothing could."""
+    compared: str
+    """With what it was compared."""
+    problems: list[str] = field(default_factory=list)
+
+
+class Replay:
+    """Goes through the rounds of a capture in order."""
+
+    def __init__(self, capture: Capture, run_dir: Path | None) -> None:
+        self._run_dir = run_dir
+        self._transfers = Transfers(capture)
+        self._rounds = CapturedRounds(self._transfers)
+        self._index = _indices(capture)
+        self._variates: dict[str, Flat] = {}
+        """c_i after the last update, by client."""
+        self._h: ServerState | None = None
+        """The server's own state before the round that comes next; None where it is not known."""
+        self._c: Flat | None = None
+        """c as computed for the round that comes next."""
+
+    def run(self) -> list[Verdict]:
+        """A verdict for every round with updates in the capture."""
+        with np.errstate(all="ignore"):  # What is not finite shows in the comparison.
+            return [self._replay(r) for r in sorted({t.round for t in self._transfers if t.up})]
+
+    def _replay(self, r: int) -> Verdict:
+        ups = [t for t in self._transfers if t.up and t.round == r and t.outcome == "ACCEPTED"]
+        ups.sort(key=lambda t: self._index.get(t.client, natural(t.client)))
+        try:
+            current = self._rounds.read(r, self._c)
+            new, problems = self._step(current, ups)
+            compared, differing = self._compare(current, new)
+        except DataError as error:
+            self._c = None
+            return Verdict(r, len(ups), None, "nothing", [str(error)])
+        return Verdict(r, len(ups), not differing, compared, [*differing, *problems])
+
+    def _step(self, current: CapturedRound, ups: list[Transfer]) -> tuple[Flat, list[str]]:
+        """x and c of the next round, and what of them is not certain."""
+        r, exact = current.rules.round, current.is_exact(*MODEL, Purpose.CONTROL)
+        h, self._h = None if r == 1 else self._h, None
+        if not current.is_exact(*MODEL):
+            raise DataError(f"round {r}: x was coded with a loss, so the server's own x is not on the wire")
+        if current.rules.method.keeps_h and r > 1 and h is None:
+            raise DataError(f"round {r}: the server's state h depends on rounds before the capture")
+        if not ups:
+            raise DataError(f"round {r}: no accepted update is in the capture")
+        reader = UpdateReader(current.rules, current.layout, current.flat)
+        step = ServerStep(current.rules, current.layout, current.flat, exact=exact, h=h)
+        unknown = [t.client for t in ups if t.client not in self._variates and self._counted(r, t.client)]
+        variates = []
+        for i, transfer in enumerate(ups):
+            update = self._read(reader, transfer)
+            step.add(i, update)
+            variates.append(update.values[current.model_bytes :].copy())
+        closed = step.close()
+        self._h = closed.h
+        self._variates |= {ups[i].client: variates[i] for i in closed.counted}
+        if closed.c_source is CSource.FROM_MOVE or not current.layout.indices(Purpose.CONTROL):
+            return closed.flat, []
+        problems = [
+            f"c is not certain: c_i of {name} before round {r} is not in the capture" for name in unknown
+        ]
+        if not exact:
+            problems.append("c was coded with a loss, so the server's own c is not on the wire")
+        return closed.flat, problems
+
+    def _read(self, reader: UpdateReader, transfer: Transfer) -> ReadUpdate:
+        update = transfer.header
+        assert isinstance(update, pb.UpdateHeader)
+        known = update.steps and reader.rules.client_weight(update.examples)
+        if not known or not transfer.encoding.matches(reader.encoding):
+            raise DataError(f"{transfer.name}: is not what the round asked for")
+        c_i = self._variates.get(transfer.client)
+        try:
+            values = reader.values(self._transfers.assemble(transfer), c_i, update.steps)
+        except WireError as error:
+            raise DataError(f"{transfer.name}: {error}") from error
+        return reader.read(values, c_i, update.steps, update.examples)
+
+    def _counted(self, r: int, client: str) -> bool:
+        """Whether the server already counts an update of this client."""
+        headers = (t.header for t in self._transfers if (t.round, t.client, t.up) == (r, client, False))
+        return any(isinstance(header, pb.RoundHeader) and header.counted_round for header in headers)
+
+    def _compare(self, current: CapturedRound, new: Flat) -> tuple[str, list[str]]:
+        """What the new x and c were compared with, and where they differ."""
+        layout, r = current.layout, current.rules.round
+        self._c = new[current.model_bytes :].copy()
+        try:
+            after = self._rounds.read(r + 1, self._c)
+        except DataError:
+            if self._run_dir is None or r != current.rules.rounds:
+                raise
+            return self._compare_with_files(self._run_dir, current, new)
+        if not after.is_exact(Purpose.MODEL):
+            raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
+        new = reweighted(layout, new, current.rules.total_weight, after.rules.total_weight)
+        comparable = after.c_travelled and after.is_exact(Purpose.CONTROL)
+        chosen = layout.indices(*MODEL, *([Purpose.CONTROL] if comparable else []))
+        return f"broadcast of round {r + 1}", _differing(layout, new, after.flat, chosen)
+
+    def _compare_with_files(self, run_dir: Path, current: CapturedRound, new: Flat) -> tuple[str, list[str]]:
+        layout, comparable = current.layout, current.is_exact(*MODEL, Purpose.CONTROL)
+        model, control = layout.part(*MODEL), layout.part(Purpose.CONTROL)
+        wanted = safetensors_files.read(run_dir / "model.safetensors", model)
+        differing = _differing(model, new, wanted, range(len(model.specs)))
+        if comparable:
+            wanted = safetensors_files.read(run_dir / "control.safetensors", control)
+            differing += _differing(control, new[current.model_bytes :], wanted, range(len(control.specs)))
+        return f"the run's final {'x and c' if comparable else 'x'}", differing
+
+
+def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range) -> list[str]:
+    return [
+        f"{layout.specs[k].purpose.name.lower()} {layout.specs[k].name} differs"
+        for k in chosen
+        if layout.raw(one, k).tobytes() != layout.raw(other, k).tobytes()
+    ]
+
+
+def _indices(capture: Capture) -> dict[str, tuple[list[tuple[int, str]], str]]:
+    """A sort key for every client that joined: its index."""
+    found = {}
+    for message in capture.messages:
+        if message.rpc == "Join" and message.content.kind == "reply":
+            index = pb.JoinReply.FromString(capture.data(message)).index
+            found[message.client] = ([(index, "")], "")
+    return found

@@ -1,0 +1,173 @@
+"""The rules of a round: what a header carries, what of it is refused, and that there is one place for it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.algorithms import ignores_momentum
+from common.errors import FedError, WireError, WrongRunError
+from common.events import Event
+from common.server_step.rules import Rules
+from fedlab.simulate import simulate
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.config import RunConfig
+from fedserver.events import MomentumIgnored
+from fedserver.run.run import rules_of
+from tests.rules import SIMPLEST, rules
+
+ROOT = Path(__file__).parent.parent
+OF_ONE_CLIENT = {"counted_round", "tensors", "resumed_at"}
+"""Fields of a header that are no rules."""
+UNUSUAL = Rules(
+    round=3,
+    rounds=9,
+    local_steps=7,
+    batch_size=11,
+    eta_l=0.3,
+    momentum=0.9,
+    augment=True,
+    validation=0.25,
+    algorithm="fedprox",
+    prox_weight=0.125,
+    update_codec="topk:0.01",
+    control_codec="int8",
+    derived=True,
+    num_clients=12,
+    eta_g=0.5,
+    weighting="examples",
+    total_examples=1234.0,
+    aggregation="trimmed:0.2",
+    norm_bound=4.0,
+)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [SIMPLEST, UNUSUAL, rules(local_epochs=5), rules(batch_size=64, aggregation="median", eta_g=2.0)],
+    ids=["simplest", "unusual", "epochs", "median"],
+)
+def test_rules_go_through_a_header_and_back(each: Rules) -> None:
+    assert Rules.from_header(pb.RoundHeader.FromString(each.to_header().SerializeToString())) == each
+
+
+def test_every_field_of_a_header_is_a_rule_or_of_one_client() -> None:
+    """A field that `to_header` forgets would be missing here, and a rule that it forgets above."""
+    written = {field.name for field, _ in UNUSUAL.to_header().ListFields()}
+    written |= {field.name for field, _ in rules(local_epochs=2).to_header().ListFields()}
+    assert written | OF_ONE_CLIENT == {field.name for field in pb.RoundHeader.DESCRIPTOR.fields}
+    changed = [f.name for f in fields(Rules) if getattr(UNUSUAL, f.name) != getattr(SIMPLEST, f.name)]
+    assert set(changed) == {field.name for field in fields(Rules)}
+
+
+def test_headers_are_made_in_one_place() -> None:
+    packages = ("common", "fedserver", "fedclient", "fedwire", "fedlab")
+    files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
+    makers = [path for path in files if re.search(r"\bRoundHeader\(", path.read_text())]
+    assert makers == [ROOT / "common/server_step/rules.py"]
+    step_sums = [path for path in files if re.search(r"steps \* \S*eta_l", path.read_text())]
+    assert step_sums == [ROOT / "common/server_step/rules.py"]
+
+
+def test_what_is_usual_takes_no_bytes() -> None:
+    """A header of uniform weights is the one that earlier releases know."""
+    names = {field.name for field, _ in rules(total_examples=60.0).to_header().ListFields()}
+    assert names == {
+        "round",
+        "rounds",
+        "local_epochs",
+        "eta_l",
+        "algorithm",
+        "num_clients",
+        "eta_g",
+        "weighting",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"algorithm": "fedmagic"}, WrongRunError, "the run uses 'fedmagic', known here are fedpvr, "),
+        ({"update_codec": "zip"}, WrongRunError, "the run uses codec 'zip', known here are fp32, "),
+        ({"control_codec": "topk:2"}, WrongRunError, "the run uses codec 'topk:2'"),
+        ({"eta_l": math.nan}, WireError, "eta_l must be positive and finite, got nan"),
+        ({"eta_l": 0.0}, WireError, "eta_l must be positive and finite"),
+        ({"eta_g": math.inf}, WireError, "eta_g must be finite"),
+        ({"momentum": 1.0}, WireError, "momentum must be from 0 to below 1"),
+        ({"validation": math.nan}, WireError, "validation must be from 0 to below 1"),
+        ({"prox_weight": -1.0}, WireError, "prox_weight must be finite and not negative"),
+        ({"norm_bound": math.nan}, WireError, "norm_bound must be finite"),
+        ({"total_examples": math.inf}, WireError, "total_examples must be finite"),
+        ({"round": 0}, WireError, "a round has a number"),
+        ({"local_epochs": 0}, WireError, "epochs or steps, of at least 1"),
+    ],
+    ids=str,
+)
+def test_a_header_that_makes_no_sense_is_refused(
+    change: dict[str, Any], error: type[FedError], message: str
+) -> None:
+    header = SIMPLEST.to_header()
+    for name, value in change.items():
+        setattr(header, name, value)
+    with pytest.raises(error, match=re.escape(message)):
+        Rules.from_header(header)
+
+
+def test_a_client_need_not_know_how_the_server_puts_updates_together() -> None:
+    header = SIMPLEST.to_header()
+    header.aggregation, header.weighting = "best", "loudness"
+    assert Rules.from_header(header).step_sum(3) == pytest.approx(0.3)
+
+
+def test_settings_become_rules() -> None:
+    config = RunConfig(
+        algorithm="fedprox",
+        schedule="cosine",
+        rounds=4,
+        num_clients=6,
+        codec=("int8", "control=fp16"),
+        weighting="examples",
+        norm_bound=3.0,
+        batch_size=None,
+    )
+    found = rules_of(config, 3, augment=True, total_examples=600)
+    assert (found.round, found.rounds, found.local_epochs, found.local_steps) == (3, 4, 1, None)
+    assert found.eta_l == pytest.approx(0.05)
+    assert (found.batch_size, found.augment, found.prox_weight) == (None, True, 0.1)
+    assert (found.update_codec, found.control_codec, found.derived) == ("int8", "fp16", False)
+    assert (found.client_weight(7), found.weight(7, 0.3), found.total_weight) == (7.0, 7.0, 600.0)
+    assert found.robustness.norm_bound == 3.0
+    uniform = rules_of(RunConfig(num_clients=6, local_steps=5), 1, augment=False, total_examples=600)
+    assert (uniform.local_epochs, uniform.local_steps) == (None, 5)
+    assert (uniform.client_weight(7), uniform.total_weight) == (1.0, 6.0)
+
+
+def test_momentum_without_anything_outside_s_svr_is_ignored() -> None:
+    assert ignores_momentum(0.9, ["a", "b"], ["a", "b"])
+    assert not ignores_momentum(0.9, ["b"], ["a", "b"])
+    assert not ignores_momentum(0.0, ["a", "b"], ["a", "b"])
+    assert not ignores_momentum(0.9, [], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"algorithm": "scaffold", "momentum": 0.9}, ["--momentum 0.9 has no effect: momentum is for "]),
+        ({"algorithm": "scaffold"}, []),
+        ({"algorithm": "fedpvr", "momentum": 0.9}, []),
+    ],
+    ids=str,
+)
+def test_a_run_says_that_it_ignores_momentum(
+    tmp_path: Path, settings: dict[str, Any], said: list[str]
+) -> None:
+    events: list[Event] = []
+    config = RunConfig(num_clients=1, rounds=1, local_steps=1, **settings)
+    simulate(config, tmp_path / "run", events.append)
+    found = [event.text() for event in events if isinstance(event, MomentumIgnored)]
+    assert [text[: len(start)] for text, start in zip(found, said, strict=True)] == said
