@@ -15,7 +15,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
-from common.events import Emit
+from common.events import Emit, Event
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
 from common.wire.limits import MAX_REQUEST_BYTES
@@ -80,10 +80,7 @@ async def serve(
     access.require_safe(listen)
     authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
-        if config.gather is not None and run_dir.previous is not None:
-            config = replace(config, num_clients=run_dir.previous.num_clients)
-        run_dir.require_same_settings(config)
-        run_id = run_dir.previous.run_id if run_dir.previous is not None else secrets.token_hex(6)
+        config, run_id = _continued(config, run_dir)
         capture = CaptureWriter(capture_path, emit) if capture_path is not None else None
         if capture is not None:
             stack.callback(capture.close)
@@ -100,20 +97,33 @@ async def serve(
         await server.start()
         emit(Listening(run=run_id, address=f"{listen.rpartition(':')[0]}:{port}"))
         emit(_started(config, run_id, run_path))
-        patience_s = RETURN_S if run_dir.finished() else FAREWELL_S
         try:
-            number = await _run_until(stopped, federation, patience_s)
+            number = await _run_until(stopped, federation, RETURN_S if run_dir.finished() else FAREWELL_S)
         finally:
             federation.traffic.sample()
             await healthy.stop()
             await server.stop(grace=1.0)
             await _settle()
             run_dir.write_traffic(federation.traffic.whole())
-    if number:
-        emit(RunStopped(run=run_id, signal=signal.Signals(number).name, run_dir=str(run_path)))
-    else:
-        emit(RunFinished(run=run_id))
+    emit(_ended(number, run_id, run_path))
     return number
+
+
+def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:
+    """The settings and the id of the run that goes on in this directory, or of a new one."""
+    previous = run_dir.previous
+    if previous is None:
+        return config, secrets.token_hex(6)
+    if config.gather is not None:
+        config = replace(config, num_clients=previous.num_clients)
+    run_dir.require_same_settings(config)
+    return config, previous.run_id
+
+
+def _ended(number: int, run_id: str, run_path: Path) -> Event:
+    if not number:
+        return RunFinished(run=run_id)
+    return RunStopped(run=run_id, signal=signal.Signals(number).name, run_dir=str(run_path))
 
 
 def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:
