@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from common.wire.calls import CALLS
+from fedpvr.v1 import capture_pb2, federation_pb2, federation_pb2_grpc, tensor_pb2
+
 ROOT = Path(__file__).parent.parent
 BINDINGS = ("federation_pb2.py", "federation_pb2.pyi", "federation_pb2_grpc.py", "federation_pb2_grpc.pyi")
 
@@ -26,10 +29,18 @@ def test_bindings_are_up_to_date(tmp_path: Path) -> None:
         assert (tmp_path / "fedpvr" / "v1" / name).read_text() == committed, f"{name}: run make proto"
 
 
-def test_every_message_field_and_call_is_documented_where_it_is_defined() -> None:
-    from fedpvr.v1 import federation_pb2_grpc as bindings
+def test_every_call_is_documented_where_it_is_defined() -> None:
+    for name in CALLS:
+        documented = getattr(federation_pb2_grpc.FederationServicer, name).__doc__
+        assert documented, name
+        assert "Missing associated documentation" not in documented, name
 
-    for method in ("Join", "PullRound", "PushUpdate", "Status"):
-        documented = getattr(bindings.FederationServicer, method).__doc__
-        assert documented
-        assert "Missing associated documentation" not in documented
+
+def test_the_contract_reads_from_top_to_bottom() -> None:
+    """Lines have an end, and the fields of a message are in the order of their numbers."""
+    for path in sorted((ROOT / "proto" / "fedpvr" / "v1").glob("*.proto")):
+        assert max(map(len, path.read_text().splitlines())) <= 120, path.name
+    for file in (tensor_pb2, federation_pb2, capture_pb2):
+        for message in file.DESCRIPTOR.message_types_by_name.values():
+            numbers = [field.number for field in message.fields]
+            assert numbers == sorted(numbers), message.name

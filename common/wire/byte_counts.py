@@ -20,9 +20,13 @@ class ByteCounts:
 
     def add(self, client: str, rpc: str, up: bool, content: Content, size: int) -> None:
         """Counts one message of this many bytes."""
-        key = (client, DIRECTIONS[up], content.purpose, content.tensor or f"{rpc} {content.kind}")
-        self.payload[key] += content.payload
-        self.encoded[key] += size
+        what = content.tensor or f"{rpc} {content.kind}"
+        self.add_bytes((client, DIRECTIONS[up], content.purpose, what), content.payload, size)
+
+    def add_bytes(self, key: Key, payload: int, encoded: int) -> None:
+        """Counts bytes whose key is known."""
+        self.payload[key] += payload
+        self.encoded[key] += encoded
 
     def update(self, other: ByteCounts) -> None:
         """Counts all that another has counted."""

@@ -22,7 +22,7 @@ from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
 PURPOSES = ("model", "buffer", "control", "other")
-NAMES = {
+PURPOSE_NAMES: dict[int, str] = {
     Purpose.MODEL: "model",
     Purpose.BUFFER: "buffer",
     Purpose.CONTROL: "control",
@@ -47,8 +47,7 @@ UNREADABLE = Content("unreadable")
 
 def chunk_content(purpose: int, tensor: str, payload: int) -> Content:
     """What a chunk of an announced tensor is; a purpose that this release does not know is `other`."""
-    known = NAMES[Purpose(purpose)] if purpose in set(Purpose) else "other"
-    return Content("chunk", known, tensor, payload)
+    return Content("chunk", PURPOSE_NAMES.get(purpose, "other"), tensor, payload)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class Traffic:
         up, content, size = message.up, message.content, len(message.data)
         for counts in (self._open,) if r else (self._rest, self._outside):
             counts.add(client, call.rpc, up, content, size)
-        self._sums.add(client, "", up, replace(content, kind="", tensor=""), size)
+        self._sums.add_bytes((client, DIRECTIONS[up], content.purpose, ""), content.payload, size)
         if self._capture is not None:
             self._capture.write(call.rpc, call.number, replace(message, client=client, round=r))
 
