@@ -198,6 +198,7 @@ class Rounds:
         finally:
             # A run that is stopped meanwhile still has this round, only without its evaluation.
             self._run_dir.append_round(record)
+        sent = record.bytes
         self._emit(
             RoundClosed(
                 round=r,
@@ -205,8 +206,8 @@ class Rounds:
                 accuracy=record.accuracy,
                 train_loss=record.train_loss,
                 updates=record.updates,
-                down_bytes=record.bytes.down.total,
-                up_bytes=record.bytes.up.total,
+                down_bytes=sent.down.total,
+                up_bytes=sent.up.total,
                 seconds=record.seconds.round,
             )
         )
