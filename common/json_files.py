@@ -11,7 +11,7 @@ from typing import TypeVar
 from common.atomic import replacing
 from common.errors import StateError
 from common.records import form
-from common.records.form import FormError
+from common.records.base import FormError
 
 T = TypeVar("T")
 DAMAGED = "it is damaged or of another kind: put a copy of it back, or use another directory"

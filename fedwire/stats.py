@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common import json_files
 from common.errors import DataError, StateError
-from common.records.form import Positive, Record
+from common.records.base import Positive, Record
 from common.records.rounds import ROUNDS
 from common.records.traffic import TRAFFIC, DirectionBytes, Traffic, TrafficRecord
 from common.tensors.layout import Purpose

@@ -15,7 +15,7 @@ import pytest
 from common import json_files
 from common.errors import StateError
 from common.records import form
-from common.records.form import FORMAT, REST, Count, FormError, Positive, Record
+from common.records.base import FORMAT, REST, Count, FormError, Positive, Record
 
 
 class Colour(Enum):
@@ -69,7 +69,7 @@ def test_what_is_read_has_its_types_and_is_written_as_it_came() -> None:
     assert found.points == (Point(x=1.0), Point(x=0.5, label="b"))
     assert (found.colour, found.pair, found.by_index) == (Colour.RED, (1, "a"), {0: 1.5, 10: 2.0})
     assert found.more == {"extra": "kept"}
-    assert form.plain(found) == value()
+    assert json.loads(form.text(found)) == value()
     assert form.read(Example, json.loads(form.text(found))) == found
 
 

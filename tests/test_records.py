@@ -23,7 +23,7 @@ from common.algorithms import ALGORITHMS
 from common.errors import ConfigError, DataError, StateError
 from common.events import unheard
 from common.records import document, form
-from common.records.form import FORMAT
+from common.records.base import FORMAT
 from common.records.rounds import Evaluation, Norms, RoundRecord, read_rounds
 from common.records.run import RunRecord, read_run_record
 from common.records.traffic import RoundTraffic, cut_traffic, read_traffic
@@ -337,7 +337,7 @@ def test_a_run_of_format_1_is_brought_up_to_date_when_it_goes_on(first: Path) ->
     ]
     lines = list(read_traffic(first))
     assert [(line.format, line.round) for line in lines] == [(FORMAT, 1), (FORMAT, 2)], "also from the note"
-    assert form.plain(lines[0].traffic) == before["traffic"]
+    assert json.loads(form.text(lines[0].traffic)) == before["traffic"]
     assert lines[1].traffic.keys() == {"a", "b"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from common.records.form import Count, Positive, Record
+from common.records.base import Count, Positive, Record
 from common.records.rounds import RoundRecord
 
 

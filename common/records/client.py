@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.records.form import Record
+from common.records.base import Record
 
 OWNER = "owner.json"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common import json_files
-from common.records.form import Record
+from common.records.base import Record
 
 CONFORMAL = "conformal.json"
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import get_args
 
+from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
 from common.records.client import Owner
 from common.records.conformal import ConformalRecord
-from common.records.form import FORMAT, described, members
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord

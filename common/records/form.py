@@ -10,61 +10,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
-from common.errors import StateError
+from common.records.base import FORMAT, WORDS, FormError, Record, described, members
 
-FORMAT = 2
-"""Grows when an older release would misread what this one writes. 1 is what did not say its format yet."""
-REST = {"rest": True}
-"""Metadata of the one field of a dataclass that takes the keys which no other field has."""
-_WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text", NoneType: "null"}
 _LATER = "a later release has written it: use that one"
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    """The smallest value that a whole number may have."""
-
-    value: int
-
-
-Count = Annotated[int, AtLeast(0)]
-Positive = Annotated[int, AtLeast(1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """A document, or a line of one, that says which format it has."""
-
-    format: Positive = FORMAT
-    """Version of the form, one number for all records; missing in the first."""
-
-    @classmethod
-    def from_first(cls, value: Any) -> Any:
-        """A JSON value of format 1 in today's form, but for its format. Records say what has changed."""
-        return value
-
-
-class FormError(StateError):
-    """A value that does not have its form: where in it, what was expected, what is there, what to do."""
-
-    def __init__(self, problem: str, *where: str, advice: str = "") -> None:
-        super().__init__(f"{'.'.join(where)}: {problem}" if where else problem)
-        self._problem = problem
-        self._where = where
-        self.advice = advice
-
-    def inside(self, key: object) -> FormError:
-        """The same, as seen from the object or list around it."""
-        return FormError(self._problem, str(key), *self._where, advice=self.advice)
 
 
 def read(form: type[T], value: object) -> T:
@@ -74,53 +31,42 @@ def read(form: type[T], value: object) -> T:
 
 
 def plain(value: object) -> Any:
-    """What has a form, as JSON values. A number that is not finite is null: JSON has no other word for it.
+    """What has a form, as values that `json` writes. A number that is not finite is null, as JSON has none.
 
     A field of a dataclass that is None is left out if that is its default.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list):
         return [plain(inner) for inner in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        table: dict[str, object] = {}
+    if is_dataclass(value):
+        table, forms = dict[str, object](), members(cast(type, type(value)))
         for each in fields(value):
             inner = getattr(value, each.name)
             if each.metadata.get("rest"):
                 table |= plain(inner)
             elif inner is not None or each.default is not None:
-                table[each.name] = plain(inner)
+                table[each.name] = inner if _is_json(forms[each.name]) else plain(inner)
         return table
     return value.value if isinstance(value, Enum) else value
+
+
+@cache
+def _is_json(form: Any) -> bool:
+    """Whether values of a form can be written as they are, without a look at each of many."""
+    origin, inner = get_origin(form), get_args(form)
+    if origin is tuple:
+        return all(each is ... or _is_json(each) for each in inner)
+    if origin is dict:
+        return inner[0] is str and _is_json(inner[1])
+    return origin is Annotated or form in (bool, int, str)
 
 
 def text(value: object) -> str:
     """What has a form, as one line of JSON."""
     return json.dumps(plain(value), allow_nan=False)
-
-
-def described(form: Any, named: Callable[[type], str] = lambda kind: "{...}") -> str:
-    """A form in words, lists and objects as JSON writes them; `named` says what a dataclass is called."""
-    origin, inner = get_origin(form), get_args(form)
-    if origin is Annotated:
-        return f"{described(inner[0], named)} from {inner[1].value}"
-    if origin in (Union, UnionType):
-        return " or ".join(described(each, named) for each in inner)
-    if origin is tuple:
-        return f"[{', '.join('...' if each is ... else described(each, named) for each in inner)}]"
-    if origin is dict:
-        return f"{{...: {described(inner[1], named)}}}"
-    if isinstance(form, type) and issubclass(form, Enum):
-        return f"one of {', '.join(str(each.value) for each in form)}"
-    return _WORDS[form] if form in _WORDS else named(form)
-
-
-@cache
-def members(kind: type) -> dict[str, Any]:
-    """The forms of a dataclass's fields."""
-    return get_type_hints(kind, include_extras=True)
 
 
 @cache
@@ -137,7 +83,7 @@ def _reader(form: Any) -> _Reader:
         return partial(_read_row, form, [_reader(each) for each in inner])
     if origin is dict:
         return partial(_read_table, form, inner[0], _reader(inner[1]))
-    if form in _WORDS:
+    if form in WORDS:
         return partial(_read_scalar, form)
     if issubclass(form, Enum):
         return partial(_read_choice, form)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import json_files
-from common.records.form import Positive, Record
+from common.records.base import Positive, Record
 from common.records.traffic import DirectionBytes
 
 ROUNDS = "rounds.jsonl"

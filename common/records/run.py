@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from common import json_files
 from common.records import form
-from common.records.form import REST, Count, Positive, Record
+from common.records.base import FORMAT, REST, Count, Positive, Record
 
 CONFIG = "config.json"
 Setting = bool | int | float | str | tuple[str, ...] | None
@@ -63,7 +64,7 @@ class RunRecord(Record):
     @classmethod
     def of(cls, settings: Mapping[str, object], **known: object) -> RunRecord:
         """The record of a run with these settings; `known` has the fields that are no settings."""
-        return form.read(cls, form.plain({**settings, **known, "format": form.FORMAT}))
+        return form.read(cls, json.loads(form.text({**settings, **known, "format": FORMAT})))
 
     @property
     def settings(self) -> dict[str, Setting]:

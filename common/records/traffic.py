@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common import json_files
-from common.records.form import Count, Positive, Record
+from common.records.base import Count, Positive, Record
 
 TRAFFIC = "traffic.json"
 TRAFFIC_LINES = "traffic.jsonl"

@@ -22,8 +22,8 @@ import numpy as np
 from common.errors import StateError
 from common.events import Emit
 from common.records import form
+from common.records.base import FormError
 from common.records.checkpoint import CheckpointNote
-from common.records.form import FormError
 from common.records.rounds import RoundRecord
 from common.server_step.step import CSource
 from common.tensors import safetensors_files

@@ -15,7 +15,7 @@ from pathlib import Path
 from common import json_files
 from common.errors import StateError
 from common.records import form
-from common.records.form import FORMAT
+from common.records.base import FORMAT
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.traffic import TRAFFIC_LINES, RoundTraffic
 from common.tensors import safetensors_files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from common.errors import UnavailableError
 from common.records import form
-from common.records.form import FormError
+from common.records.base import FormError
 
 TIMEOUT_S = 10
 

@@ -18,10 +18,10 @@ from common.data import imagefolder, published
 from common.errors import FedError
 from common.events import unheard
 from common.records import form
+from common.records.base import Record
 from common.records.checkpoint import CheckpointNote
 from common.records.client import Owner
 from common.records.conformal import ConformalRecord
-from common.records.form import Record
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
