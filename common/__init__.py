@@ -1,1 +1,1 @@
-"""What server and clients must agree on: errors, settings, tensors, the wire, models and data."""
+"""What server, clients and inspector share: errors, events, tensors, the wire, the algorithms, data."""

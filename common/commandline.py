@@ -1,4 +1,4 @@
-"""What the command lines share: one line for an error, settings from a TOML file, log lines."""
+"""What the command lines share: help under headings, one line for an error, settings from a file, logs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
 
 
 def example(*lines: str) -> str:
-    """The epilog of a command: how it is used."""
+    """The end of a command's help: how it is used."""
     return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
 
 
@@ -105,7 +105,7 @@ def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]
 
 
 def capture_option(section: str) -> Callable[[Any], Any]:
-    """Where a process keeps the messages that it sends and receives."""
+    """The flag for a file that gets every message of a process."""
     return option(
         section,
         "--capture",
@@ -115,7 +115,7 @@ def capture_option(section: str) -> Callable[[Any], Any]:
 
 
 def access_options(function: Any) -> Any:
-    """What to show to a server; `access` makes use of it."""
+    """The flags for credentials; `access` makes an `Access` of them."""
     function = option(
         SECURITY, "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
     )(function)
@@ -134,7 +134,7 @@ def access_options(function: Any) -> Any:
 
 
 def access(server: str, name: str, certs: Path | None, token_file: Path | None, insecure: bool) -> Access:
-    """What to show to this server, after checking that it can be used and does not give a secret away."""
+    """The credentials for a server; raises if they cannot be used, or would give a secret away."""
     found = Access(name, certs, token_file)
     if found.read().token is not None and certs is None and not insecure and not is_loopback(server):
         raise ConfigError(
@@ -145,7 +145,7 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
 
 
 def log_options(function: Any) -> Any:
-    """How a command that runs for a while tells what happens; it gets the listener to tell as `emit`.
+    """The flags for logs, for a command that runs for a while; it gets the listener they choose as `emit`.
 
     Where a command prints a JSON document, standard output is for that alone.
     """
@@ -167,7 +167,7 @@ def log_options(function: Any) -> Any:
 
 
 def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -> Emit:
-    """Writes events into a file, by default standard output, as `log_options` say."""
+    """A listener that writes events into a file, by default standard output, as `log_options` say."""
     if quiet and verbose:
         raise ConfigError("--quiet and --verbose exclude each other; give one of them")
     least = Level.WARNING if quiet else Level.DETAIL if verbose else Level.NOTICE
@@ -188,7 +188,7 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def deaf_at_exit() -> None:
-    """Lets a SIGTERM that comes while a process ends by itself leave its exit code alone."""
+    """Ignores a SIGTERM that comes while the process is ending anyway, so that it keeps its exit code."""
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 

@@ -153,7 +153,6 @@ class PicturesLeftOut(Event):
     """One of those that cannot be read."""
 
     def text(self) -> str:
-        """For people."""
         return (
             f"left out {self.left_out} of {self.pictures} pictures that cannot be read, "
             f"the first is {self.first}"
@@ -171,7 +170,6 @@ class CaptureCutOff(Event):
     """Where the capture goes on."""
 
     def text(self) -> str:
-        """For people."""
         return (
             f"{self.path}: dropping {self.dropped_bytes} bytes of a record "
             f"that was cut off at byte {self.offset}"
@@ -186,5 +184,4 @@ class CaptureStopped(Event):
     path: Path
 
     def text(self) -> str:
-        """For people."""
         return f"capture {self.path} ends here: {self.reason}; the run goes on"

@@ -99,14 +99,14 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     "--uplink",
     metavar="RATE",
     callback=_rate,
-    help="Send at this speed at the most, for example 2Mbit.",
+    help="Send at this speed at most, for example 2Mbit.",
 )
 @commandline.option(
     WIRE,
     "--downlink",
     metavar="RATE",
     callback=_rate,
-    help="Receive at this speed at the most, for example 10Mbit.",
+    help="Receive at this speed at most, for example 10Mbit.",
 )
 @commandline.capture_option(WIRE)
 @commandline.access_options

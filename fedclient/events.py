@@ -15,7 +15,6 @@ class Joining(Event):
     server: str
 
     def text(self) -> str:
-        """For people."""
         return f"joining {self.server} as {self.client}"
 
 
@@ -29,7 +28,6 @@ class Joined(Event):
     model: str
 
     def text(self) -> str:
-        """For people."""
         return (
             f"run {self.run}: client {self.index} of {self.num_clients}, "
             f"{self.examples} examples, {self.model}"
@@ -41,7 +39,6 @@ class StoredUpdateFound(Event):
     """An earlier process of this client has left an update that nobody answered for."""
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: handing in the update that an earlier process left"
 
 
@@ -52,7 +49,6 @@ class StoredUpdateDamaged(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"the update in the state directory {self.reason}; training its round again"
 
 
@@ -64,7 +60,6 @@ class ConnectionLost(Event):
     give_up_s: float
 
     def text(self) -> str:
-        """For people."""
         return f"{self.reason}; trying again for {self.give_up_s:.0f} s"
 
 
@@ -75,7 +70,6 @@ class LeavingUnheard(Event):
     level: ClassVar[Level] = Level.DETAIL
 
     def text(self) -> str:
-        """For people."""
         return f"the server does not know that this client leaves: {self.reason}"
 
 
@@ -87,7 +81,6 @@ class UpdateAskedFor(Event):
     """Whether the client still has it too."""
 
     def text(self) -> str:
-        """For people."""
         what = "handing the update in again" if self.in_hand else "training it again"
         return f"round {self.round}: the server was restarted; {what}"
 
@@ -97,7 +90,6 @@ class VariateReturned(Event):
     """The client had lost its c_i of this round, and got it back from the server."""
 
     def text(self) -> str:
-        """For people."""
         return f"the variate of round {self.round} came back from the server"
 
 
@@ -108,7 +100,6 @@ class ResidualsLost(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"what coding left out up to round {self.round} is lost; going on without it"
 
 
@@ -119,7 +110,6 @@ class TrainingStarted(Event):
     level: ClassVar[Level] = Level.DETAIL
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: training"
 
 
@@ -132,7 +122,6 @@ class RoundTrained(Event):
     seconds: float
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: {self.steps} steps, loss {self.loss:.4f}, {self.seconds:.1f} s"
 
 
@@ -143,7 +132,6 @@ class Diverged(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: {self.reason}; no update this time"
 
 
@@ -155,7 +143,6 @@ class UploadResumed(Event):
     total_bytes: int
 
     def text(self) -> str:
-        """For people."""
         done, total = f"{self.arrived_bytes:,}", f"{self.total_bytes:,}"
         return f"round {self.round}: going on with the upload after {done} of {total} bytes"
 
@@ -167,7 +154,6 @@ class UploadDamaged(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: {self.reason}"
 
 
@@ -178,7 +164,6 @@ class UpdateRejected(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: update rejected: {self.reason}"
 
 
@@ -189,7 +174,6 @@ class UpdateLate(Event):
     level: ClassVar[Level] = Level.WARNING
 
     def text(self) -> str:
-        """For people."""
         return f"round {self.round}: the round has closed; this update changes nothing"
 
 
@@ -200,5 +184,4 @@ class RunFinished(Event):
     accuracy: float
 
     def text(self) -> str:
-        """For people."""
         return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}"

@@ -1,1 +1,1 @@
-"""The lab bench around a federation: demo, partitions, model cards."""
+"""The lab bench around a federation: demo, simulations, experiments, reports, partitions, model cards."""

@@ -18,7 +18,6 @@ class DemoStarted(Event):
     alpha: float
 
     def text(self) -> str:
-        """What is going to run."""
         return (
             f"1 server and {self.clients} clients as processes on this machine; digits, Dirichlet alpha "
             f"{self.alpha}, {self.local_epochs} local epochs, {self.rounds} rounds"
@@ -34,7 +33,6 @@ class MethodStarted(Event):
     rounds: int
 
     def text(self) -> str:
-        """Which one."""
         return f"{self.method}: starting, {self.rounds} rounds"
 
 
@@ -46,7 +44,6 @@ class MethodAdvanced(Event):
     accuracy: float
 
     def text(self) -> str:
-        """The round and what was learnt by then."""
         return f"{self.method}: round {self.round}, accuracy {self.accuracy:.1%}"
 
 
@@ -59,7 +56,6 @@ class RunsPlanned(Event):
     total: int
 
     def text(self) -> str:
-        """How many are left to do."""
         if self.finished:
             return f"{self.finished} of {self.total} runs are there already"
         return f"{self.total} runs to do"
@@ -77,5 +73,4 @@ class RunFinished(Event):
     """Estimated from the runs so far."""
 
     def text(self) -> str:
-        """Which one, and how long the rest may take."""
         return f"{self.done}/{self.total} {self.key}; about {self.seconds_left / 60:.0f} min left"

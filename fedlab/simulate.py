@@ -1,5 +1,4 @@
-"""A federation in one process, without sockets: the same server and client code, the same messages, the same
-results.
+"""A federation in one process, without sockets: the same code on both sides, the same messages and results.
 
 The server's event loop runs in a thread; the clients take their turns one after the other in the caller's.
 Messages are encoded, counted, checked and decoded as on the wire, so byte counts and final weights equal

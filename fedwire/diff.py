@@ -1,4 +1,4 @@
-"""Where two captures differ: messages that only one has, and tensors with other numbers."""
+"""Where two captures differ: messages that only one has, and tensors whose numbers are not the same."""
 
 from __future__ import annotations
 

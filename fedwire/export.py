@@ -33,7 +33,7 @@ _FILES = {
 def export(
     capture: Capture, out: Path, r: int | None, client: str | None, problem: Callable[[str], None]
 ) -> list[Written]:
-    """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; says what."""
+    """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; returns a list."""
     written: list[Written] = []
     found = Transfers(capture)
     for transfer in found:

@@ -38,9 +38,7 @@ def show_messages(rows: list[MessageRow]) -> None:
     out = sys.stdout
     names = max([6, *(len(row.client) for row in rows)])
     form = f"{{:>6}}  {{:15}}  {{:4}}  {{:{names}}}  {{:>5}}  {{:14}}  {{:10}}  {{:>9}}  {{:7}}  {{}}\n"
-    out.write(
-        form.format("#", "time", "way", "client", "round", "call", "kind", "bytes", "purpose", "tensor")
-    )
+    out.write(form.format("#", "time", "way", "client", "round", "rpc", "kind", "bytes", "purpose", "tensor"))
     for row in rows:
         out.write(
             form.format(
@@ -64,7 +62,9 @@ def show_message(described: dict[str, Any]) -> None:
     console = _console()
     nested = {"fields", "tensors", "chunk"}
     flat = {k: v for k, v in described.items() if k not in nested and v not in ("", None)}
-    for name, value in (flat | described.get("fields", {}) | described.get("chunk", {})).items():
+    # The bytes of a chunk are the payload, which is there already; those of the message are more.
+    chunk = {k: v for k, v in described.get("chunk", {}).items() if k != "bytes"}
+    for name, value in (flat | described.get("fields", {}) | chunk).items():
         console.print(f"{name:>20}  {_short(value)}")
     if "tensors" not in described:
         return

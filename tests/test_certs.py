@@ -374,7 +374,7 @@ def test_a_usable_pair_is_valid_now_matching_and_private(folder: Path) -> None:
         with pytest.raises(ConfigError, match=message):
             require_usable(cert_path, key_path, now)
     key.chmod(0o640)
-    with pytest.raises(ConfigError, match="must be for its owner only, but has mode 640; say: chmod 600"):
+    with pytest.raises(ConfigError, match="must be for its owner only, but has mode 640; run: chmod 600"):
         require_usable(pem, key, NOW)
 
 

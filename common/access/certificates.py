@@ -137,7 +137,7 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
         raise ConfigError(f"{key_path} is not the key of {cert_path}; use the two that were issued together")
     if mode & 0o077:
         raise ConfigError(
-            f"{key_path} must be for its owner only, but has mode {mode:03o}; say: chmod 600 {key_path}"
+            f"{key_path} must be for its owner only, but has mode {mode:03o}; run: chmod 600 {key_path}"
         )
 
 

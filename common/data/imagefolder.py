@@ -33,8 +33,8 @@ def list_pictures(folder: Path) -> list[tuple[str, Path]]:
     return found
 
 
-def _opened(path: Path) -> Image.Image:
-    """Read whole: out of a file, Pillow would take memory for whatever size a part of it announces."""
+def _read(path: Path) -> Image.Image:
+    """A picture, read whole first: from a file, Pillow takes memory for any size that a part announces."""
     return Image.open(io.BytesIO(path.read_bytes()), formats=FORMATS)
 
 
@@ -43,7 +43,7 @@ def readable(pictures: list[tuple[str, Path]], emit: Emit) -> list[tuple[str, Pa
     good, bad = [], []
     for name, path in pictures:
         try:
-            with _opened(path) as picture:
+            with _read(path) as picture:
                 picture.load()
             good.append((name, path))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
@@ -62,7 +62,7 @@ def decode(paths: list[Path], shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
         raise DataError(f"pictures have 1 or 3 channels, the run wants {channels}")
     images = np.empty((len(paths), channels, height, width), np.uint8)
     for image, path in zip(images, paths, strict=True):
-        with _opened(path) as picture:
+        with _read(path) as picture:
             converted = picture.convert("L" if channels == 1 else "RGB")
             if converted.size != (width, height):
                 converted = converted.resize((width, height), Image.Resampling.BILINEAR)

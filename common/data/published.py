@@ -35,7 +35,6 @@ PUBLISHED = {
     "fashion-mnist": Published("FashionMNIST", (0.2860,), (0.3530,)),
 }
 
-
 _MAGIC = b"\x93NUMPY\x01\x00"
 """Version 1 of the format, as written here; a later one may announce a header of 4 GiB."""
 

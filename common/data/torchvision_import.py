@@ -1,6 +1,6 @@
 """`import torchvision` where its compiled operators cannot be loaded.
 
-A torchvision built for another torch (for example beside a CPU build of torch) fails on import, because it
+A torchvision built for another torch (for CUDA, next to a CPU build of torch) fails on import, because it
 registers shapes for operators that are not there. Data sets need none of these operators: declaring them is
 enough.
 """

@@ -23,8 +23,6 @@ Float64 = npt.NDArray[np.float64]
 
 ALIGNMENT = 64
 """Every tensor starts at a multiple of this in a flat buffer (never on the wire)."""
-
-
 BLOCK = 1 << 18
 """Elements handled at a time where a copy of all of them would be large."""
 

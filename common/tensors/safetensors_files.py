@@ -31,8 +31,6 @@ _NAMES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
-
-
 MAX_HEADER_BYTES = 100 << 20
 """As safetensors itself has it."""
 

@@ -211,7 +211,7 @@ class TopK(Codec):
         return 8 * self.kept
 
     def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
-        """Picks and sorts."""
+        """Picks the largest and sorts them by index."""
         largest = np.argpartition(np.abs(values), len(values) - self.kept)[len(values) - self.kept :]
         largest.sort()
         out[: 4 * self.kept].view("<u4")[:] = largest

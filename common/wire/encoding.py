@@ -40,7 +40,9 @@ class Encoding:
             tuple(tensor_encodings) if tensor_encodings is not None else (PLAIN,) * len(layout.specs)
         )
         self.plain = all(tensor_encoding == PLAIN for tensor_encoding in self.tensor_encodings)
-        self.encoded = layout if self.plain else Layout(map(_sent, layout.specs, self.tensor_encodings))
+        self.encoded = (
+            layout if self.plain else Layout(map(_encoded_spec, layout.specs, self.tensor_encodings))
+        )
 
     @property
     def residuals(self) -> Layout:
@@ -56,7 +58,7 @@ class Encoding:
         ]
 
     def part(self, *purposes: Purpose) -> Encoding:
-        """The coding of only the tensors with one of these purposes."""
+        """The encoding of only the tensors with one of these purposes."""
         indices = self.layout.indices(*purposes)
         return Encoding(self.layout.part(*purposes), [self.tensor_encodings[k] for k in indices])
 
@@ -131,7 +133,7 @@ class Encoding:
         return self.layout.array(flat, k).reshape(-1)
 
 
-def _sent(spec: TensorSpec, tensor_encoding: TensorEncoding) -> TensorSpec:
+def _encoded_spec(spec: TensorSpec, tensor_encoding: TensorEncoding) -> TensorSpec:
     """What stands for a tensor in the buffer that is sent: itself, or a row of bytes."""
     if tensor_encoding == PLAIN:
         return spec

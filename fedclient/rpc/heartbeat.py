@@ -16,7 +16,7 @@ LEAST_S = 0.1
 
 @contextmanager
 def heartbeat(connection: Connection, seat: Seat) -> Iterator[None]:
-    """Renews the lease of a seat beside what happens in the block."""
+    """Renews the lease of a seat while the block runs."""
     if seat.lease_s <= 0:
         yield
         return

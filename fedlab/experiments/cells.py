@@ -56,7 +56,7 @@ class Cell:
         return read_run(folder / self.key)
 
     def arguments(self, folder: Path) -> list[str]:
-        """What `fedlab` is to run."""
+        """The command line of `fedlab` that makes the run."""
         flags = [part for pair in self.flags for part in pair if part]
         run_dir = ["--run-dir", str(folder / self.key)]
         return ["simulate", *flags, *run_dir]
@@ -69,13 +69,13 @@ def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, emit: Emit) -> Non
     waiting = [cell for cell in unique if not cell.finished(folder)]
     emit(RunsPlanned(finished=len(unique) - len(waiting), total=len(unique)))
     started, total = time.monotonic(), len(waiting)
-    for done, cell in enumerate(_finishing(waiting, folder, jobs), start=1):
+    for done, cell in enumerate(_run(waiting, folder, jobs), start=1):
         left = (time.monotonic() - started) / done * (total - done)
         emit(RunFinished(key=cell.key, done=done, total=total, seconds_left=left))
 
 
-def _finishing(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
-    """Yields cells as they finish."""
+def _run(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
+    """Runs cells, and yields each when it has finished."""
     queue = list(waiting)
     running: dict[Cell, subprocess.Popen[bytes]] = {}
     try:

@@ -1,4 +1,4 @@
-"""Algorithms, ways of having control variates, and codecs side by side: what they learn, send and take."""
+"""Algorithms, sent and derived control variates, and codecs side by side: what they learn, send and take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tables compare: algorithms and, where there is a control variate, both ways of having it."""
+"""What tables compare: algorithms and, where there is a control variate, both ways to it: sent or derived."""
 
 from __future__ import annotations
 

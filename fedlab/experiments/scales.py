@@ -43,7 +43,7 @@ class Scale:
     columns: tuple[Column, ...]
     settings: Settings
     train_examples: int | None = None
-    """Only the first so many training examples are shared out; None: all."""
+    """How many training examples are shared out, from the first on; None: all."""
     central_rounds: int = 20
     """Epochs of the centralised baseline."""
 

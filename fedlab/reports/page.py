@@ -13,13 +13,18 @@ from fedlab.reports.plots import inline_svg
 from fedlab.reports.tables import Table
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222
-} h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem } table { border-collapse: collapse;
-margin: .8rem 0; font-variant-numeric: tabular-nums; font-size: .9rem } th, td { padding: .25rem .7rem;
-text-align: right; border-bottom: 1px solid #ddd } th:first-child, td:first-child { text-align: left } thead
-th { border-bottom: 2px solid #888 } figure { margin: .5rem 0 } svg { max-width: 100%; height: auto } code {
-background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px } .pictures { display: grid;
-grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: .5rem }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222 }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h1 { font-size: 1.5rem }
+h2 { font-size: 1.15rem; margin-top: 2rem }
+table { border-collapse: collapse; margin: .8rem 0; font-variant-numeric: tabular-nums; font-size: .9rem }
+th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd }
+th:first-child, td:first-child { text-align: left }
+thead th { border-bottom: 2px solid #888 }
+figure { margin: .5rem 0 }
+svg { max-width: 100%; height: auto }
+code { background: #f3f3f3; padding: .1rem .3rem; border-radius: 3px }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: .5rem }
 """
 
 

@@ -1,4 +1,4 @@
-"""Pictures, as matplotlib figures without a screen."""
+"""Pictures, as matplotlib figures that need no screen."""
 
 from __future__ import annotations
 

@@ -32,10 +32,10 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
-    return described(reply)
+    return status_values(reply)
 
 
-def described(reply: pb.StatusReply) -> dict[str, Any]:
+def status_values(reply: pb.StatusReply) -> dict[str, Any]:
     """A server's answer as plain values."""
     counts: dict[str, dict[str, int]] = {direction: {} for direction in DIRECTIONS}
     for count in reply.bytes:

@@ -28,7 +28,7 @@ from common.errors import CertificateError, ConfigError, StateError
 from common.locks import lock
 from common.names import natural, require_name
 from fedserver.keys.issued import AUTHORITY_DAYS, DAYS, HOSTS, SERVER, Issued
-from fedserver.keys.signer import Signer, described, key_pem, new_key
+from fedserver.keys.signer import Signer, describe, key_pem, new_key
 
 _RESERVED = ("ca", "crl")
 
@@ -83,7 +83,7 @@ class Authority:
             else:
                 issued = signer.for_server(name, hosts, key, days, now)
             self._hand_out(name, issued, key)
-            return described(issued, set(), now)
+            return describe(issued, set(), now)
 
     def revoke(self, name: str) -> list[int]:
         """Puts all certificates of a name on the revocation list; returns the serials that are new on it."""
@@ -107,7 +107,7 @@ class Authority:
     def show(self) -> list[Issued]:
         """The authority, then every certificate it has issued, by name and age."""
         self._require_made()
-        return [described(self._ca(), set(), self._clock()), *self._issued()]
+        return [describe(self._ca(), set(), self._clock()), *self._issued()]
 
     def _issued(self) -> list[Issued]:
         ca, now = self._ca(), self._clock()
@@ -117,7 +117,7 @@ class Authority:
             issued = self._read(f"issued/{path.name}", certificate)
             try:
                 issued.verify_directly_issued_by(ca)
-                found.append(described(issued, revoked, now))
+                found.append(describe(issued, revoked, now))
             except Exception as error:
                 raise StateError(
                     f"{path}: expected a certificate of this authority, got another; remove it"

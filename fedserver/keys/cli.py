@@ -14,17 +14,17 @@ from fedserver.keys.issued import AUTHORITY_DAYS, DAYS, HOSTS, SERVER, Issued
 
 @click.group(epilog=commandline.example("fedserver certs init --host fl.example.org"))
 def certs() -> None:
-    """Make, list and revoke the certificates of a federation that trusts nobody else."""
+    """Make, list and revoke certificates, with an authority of the federation's own."""
 
 
 def authority_option(function: Any) -> Any:
-    """Where the authority is."""
+    """The flag for the authority's folder."""
     return click.option(
         "--dir",
         "folder",
         type=click.Path(path_type=Path),
         default=Path("certs"),
-        help="Folder of the authority. Who can read its ca.key can join as anyone.",
+        help="Folder of the authority. Whoever can read its ca.key can join as anyone.",
     )(function)
 
 
@@ -38,7 +38,9 @@ def authority_option(function: Any) -> Any:
     help="Name or address at which clients reach the server; repeatable.",
 )
 @click.option(
-    "--days", default=AUTHORITY_DAYS, help="How long the authority lasts; the server's certificate: a year."
+    "--days",
+    default=AUTHORITY_DAYS,
+    help="Days that the authority is valid; the server's certificate is for a year.",
 )
 def init(folder: Path, hosts: tuple[str, ...], days: int) -> None:
     """Make a certificate authority and the server's certificate in a new folder."""
@@ -54,14 +56,18 @@ def init(folder: Path, hosts: tuple[str, ...], days: int) -> None:
 @certs.command(epilog=commandline.example("fedserver certs issue clinic-a --days 90"))
 @click.argument("name", required=False)
 @authority_option
-@click.option("--days", default=DAYS, help="How long it lasts, though never longer than the authority.")
-@click.option("--renew", is_flag=True, help="Also if there is a valid one, which stays valid.")
-@click.option("--server", is_flag=True, help="For a server; NAME is server if not given.")
+@click.option("--days", default=DAYS, help="Days that it is valid, though never longer than the authority.")
+@click.option(
+    "--renew", is_flag=True, help="Issue another one although a valid one exists, which stays valid."
+)
+@click.option(
+    "--server", is_flag=True, help="Issue it to a server, which is called server unless NAME is given."
+)
 @click.option(
     "--host",
     "hosts",
     multiple=True,
-    help="With --server: name or address of it; repeatable.  [default: as for init]",
+    help="With --server: its name or address; repeatable.  [default: as for init]",
 )
 def issue(
     name: str | None, folder: Path, days: int, renew: bool, server: bool, hosts: tuple[str, ...]
@@ -106,11 +112,11 @@ def revoke(name: str, folder: Path) -> None:
 
 @click.group(epilog=commandline.example("fedserver tokens issue clinic-a"))
 def tokens() -> None:
-    """Make, list and revoke tokens, for federations to which certificates are too much."""
+    """Make, list and revoke tokens, for federations that can do without certificates."""
 
 
 def tokens_option(function: Any) -> Any:
-    """Where the tokens are."""
+    """The flag for the folder of tokens."""
     return click.option(
         "--dir", "folder", type=click.Path(path_type=Path), default=Path("tokens"), help="Folder of tokens."
     )(function)
@@ -119,8 +125,12 @@ def tokens_option(function: Any) -> Any:
 @tokens.command(name="issue", epilog=commandline.example("fedserver tokens issue clinic-a --days 90"))
 @click.argument("name")
 @tokens_option
-@click.option("--days", default=DAYS, help="How long it lasts.")
-@click.option("--renew", is_flag=True, help="Also if there is a valid one, which is not valid any more then.")
+@click.option("--days", default=DAYS, help="Days that it is valid.")
+@click.option(
+    "--renew",
+    is_flag=True,
+    help="Issue another one although a valid one exists, which is then no longer valid.",
+)
 def issue_token(name: str, folder: Path, days: int, renew: bool) -> None:
     """Make NAME.token, for the client of that name."""
     from common.access.certificates import minute
@@ -144,7 +154,7 @@ def show_tokens(folder: Path, as_json: bool) -> None:
 @click.argument("name")
 @tokens_option
 def revoke_token(name: str, folder: Path) -> None:
-    """Make the token of a client invalid, at once."""
+    """Revoke the token of a client, at once."""
     from fedserver.keys.tokens import Tokens
 
     was_valid = Tokens(folder).revoke(name)

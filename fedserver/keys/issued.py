@@ -1,4 +1,4 @@
-"""What a certificate authority tells of the certificates it has issued."""
+"""A certificate or a token as listings show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAYS = 365
 """How long a certificate lasts unless said otherwise."""
 MAX_DAYS = 36_500
 AUTHORITY_DAYS = 3650
-"""How long an authority does."""
+"""How long an authority lasts."""
 
 
 @dataclass(frozen=True, kw_only=True)

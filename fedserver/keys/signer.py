@@ -112,8 +112,8 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def described(issued: x509.Certificate, revoked: set[int], now: datetime) -> Issued:
-    """A certificate of this authority, or the authority's own."""
+def describe(issued: x509.Certificate, revoked: set[int], now: datetime) -> Issued:
+    """What a listing says of a certificate of this authority, or of the authority's own."""
     extensions = issued.extensions
     if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
         kind, sans = "ca", []

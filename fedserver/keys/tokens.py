@@ -1,4 +1,4 @@
-"""Enrolment tokens, for federations to which certificates are too much: a folder with two files per client.
+"""Enrolment tokens, for federations that can do without certificates: a folder with two files per client.
 
 NAME.token   the secret, for the client; it can be removed here once it is handed over
 NAME.json    what the server needs to recognise it: a SHA-256 of it, its end, and whether it was revoked
@@ -82,7 +82,7 @@ class Tokens:
         return [self._described(name, record) for name, record in records if record is not None]
 
     def name_of(self, token: str) -> str:
-        """The client that a token was issued to; raises unless it is valid. Takes as long for any secret."""
+        """The client that a token was issued to; raises unless it is valid. Any secret takes as long."""
         name = token.partition(":")[0]
         record = self._current(name) if is_name(name) else None
         expected = record.sha256 if record is not None else _hash("")

@@ -1,5 +1,4 @@
-"""Centred kernel alignment with the linear kernel (Kornblith et al., ICML 2019): how alike two
-representations are.
+"""How alike two representations are: centred kernel alignment, linear kernel (Kornblith et al., ICML 2019).
 
 1 for representations that differ by an orthogonal transform and a scale, near 0 for unrelated ones.
 """

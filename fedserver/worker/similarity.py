@@ -12,7 +12,7 @@ from common.data.batches import Batches
 from fedserver.worker.cka import gram, mean_alignment
 
 MAX_CLIENTS = 10
-"""Models compared at the most; what is kept of each is a matrix per layer, images by images."""
+"""Models compared at most; what is kept of each is a matrix per layer, images by images."""
 
 
 def layer_grams(model: nn.Module, images: Tensor) -> dict[str, Tensor]:

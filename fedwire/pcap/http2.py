@@ -51,7 +51,7 @@ class _Body:
     buffer: bytearray = field(default_factory=bytearray)
 
     def add(self, data: bytearray) -> Iterator[tuple[bool, bytes]]:
-        """Takes the content of a DATA frame, hands out the messages that are complete and if compressed."""
+        """Takes in a DATA frame; of each message that is complete, whether it is compressed and its bytes."""
         self.buffer += data
         at = 0
         while len(self.buffer) - at >= 5:
@@ -109,7 +109,7 @@ class Http2:
         self._newest = 0
 
     def feed(self, from_client: bool, data: memoryview) -> Iterator[Http2Message]:
-        """Takes the next bytes of a direction, hands out the messages they complete.
+        """Takes in the next bytes of a direction, and yields the messages they complete.
 
         An answer waits for its request, since a capture may show the directions a little out of step: after
         the client's direction feed the server's, with nothing new if need be.
@@ -139,7 +139,7 @@ class Http2:
         return self._halves[from_client].offset + (len(PREFACE) if from_client else 0)
 
     def give_up(self, from_client: bool) -> None:
-        """A direction will bring nothing more; the other one goes on with the calls that are known."""
+        """Ends a direction that cannot be followed; the other one goes on with the calls that are known."""
         half = self._halves[from_client]
         half.open = False
         half.buffer.clear()
@@ -150,7 +150,7 @@ class Http2:
         self._calls = {stream: call for stream, call in self._calls.items() if len(call.ended) < 2}
 
     def finish(self, from_client: bool, why: str) -> None:
-        """A direction has ended; what it leaves unfinished is told."""
+        """Ends a direction, and reports what it leaves unfinished."""
         for call in self._calls.values():
             self._finish_body(call, from_client, why)
         if rest := len(self._halves[from_client].buffer):

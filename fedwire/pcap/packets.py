@@ -55,7 +55,7 @@ def grpc_messages(path: Path, port: int | None, problem: Callable[[str], None]) 
 
 
 def _segments(path: Path, problem: Callable[[str], None]) -> Iterator[Segment]:
-    """The TCP segments of the file; each reason to skip some is told once."""
+    """The TCP segments of the file; each reason to skip some is reported once."""
     told: set[str] = set()
     for packet in packets(path, problem):
         try:

@@ -110,12 +110,12 @@ class Direction:
         self._cut = False
 
     def start(self, seq: int) -> None:
-        """Tells the number of the first byte; the first telling counts."""
+        """Sets the number of the first byte, unless it is known already."""
         if self.first is None:
             self.first = self._next = seq & 0xFFFFFFFF
 
     def add(self, seq: int, segment: Segment) -> Iterator[memoryview]:
-        """Takes a segment, hands out what is now in order."""
+        """Takes in a segment, and yields what is now in order."""
         data = segment.data
         ahead = self._ahead(seq)
         if not self.open or ahead > MAX_WINDOW:
@@ -154,7 +154,7 @@ class Direction:
         self._num_waiting_bytes += len(data)
 
     def acknowledge(self, ack: int) -> None:
-        """What the other side says it has."""
+        """Notes how far the other side has received this one."""
         ahead = self._ahead(ack) if self.first is not None else 0
         if ahead > 1:  # 1 is a FIN that was seen, or missed without harm.
             self._num_past_gap += 1
@@ -207,7 +207,7 @@ class TcpConnection:
 
     def name(self, side: int) -> str:
         """The sender of a direction, ">" and the receiver."""
-        return " > ".join(_printed(self.ends[k]) for k in (side, 1 - side))
+        return " > ".join(_address(self.ends[k]) for k in (side, 1 - side))
 
     def begins_anew(self, segment: Segment) -> bool:
         """Whether a SYN opens another connection between the same ports."""
@@ -245,6 +245,6 @@ class TcpConnection:
             yield DirectionEvent(self, side, None, gap, why)
 
 
-def _printed(end: Endpoint) -> str:
+def _address(end: Endpoint) -> str:
     address = ip_address(end[0])
     return f"[{address}]:{end[1]}" if address.version == 6 else f"{address}:{end[1]}"

@@ -17,7 +17,7 @@ from fedclient.rpc.connection import Connection, Seat
 from fedclient.rpc.download import Download
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.console.status_client import described
+from fedserver.console.status_client import status_values
 from fedserver.console.tables import show_status
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import packed, unpacked
@@ -134,7 +134,7 @@ def reply_seeds() -> list[bytes]:
 def status(data: bytes) -> None:
     """What a server says of its run, through to the screen."""
     with redirect_stdout(io.StringIO()):
-        show_status(described(parsed(pb.StatusReply, data)))
+        show_status(status_values(parsed(pb.StatusReply, data)))
 
 
 def status_seeds() -> list[bytes]:
