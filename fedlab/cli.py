@@ -20,7 +20,7 @@ from common.events import Emit
 from common.models import names
 from fedlab.experiments import cli as experiments
 from fedserver import presets
-from fedserver.cli import checked_option, resolved, run_options
+from fedserver.cli import checked_option, resolve, run_options
 from fedserver.worker.partition import class_counts, dirichlet_partition, write_partition
 
 
@@ -73,7 +73,7 @@ def simulate(emit: Emit, **settings: Any) -> None:
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
-    config, run_dir = resolved(**settings)
+    config, run_dir = resolve(**settings)
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():
@@ -96,7 +96,7 @@ def centralised(emit: Emit, **settings: Any) -> None:
     if given is not ParameterSource.DEFAULT:
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
-    config, run_dir = resolved(**settings)
+    config, run_dir = resolve(**settings)
     from fedlab.simulate import simulate as run_simulation
 
     with commandline.stopped_by_signals():

@@ -44,7 +44,7 @@ class OrWord(click.ParamType[Any]):
 
 
 def run_options(function: Any) -> Any:
-    """The flags of a run, under all headings in their order; `resolved` makes the settings of them."""
+    """The flags of a run, under all headings in their order; `resolve` makes settings of them."""
     declared = [setting_option(name) for name in _names(Section.START)]
     declared += [
         commandline.option(
@@ -110,7 +110,7 @@ def _names(section: Section) -> list[str]:
     return [name for name, declared in FIELDS.items() if about(declared).section is section]
 
 
-def resolved(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple[RunConfig, Path]:
+def resolve(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple[RunConfig, Path]:
     """The settings that flags, environment, file and preset add up to, and the run directory."""
     if preset is not None:
         context = click.get_current_context()
@@ -191,7 +191,7 @@ def run(
 
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
     """
-    config, run_dir = resolved(**settings)
+    config, run_dir = resolve(**settings)
     commandline.require_address("--listen", listen)
     from fedserver.access.settings import AccessSettings
     from fedserver.server import serve
