@@ -51,12 +51,12 @@ def demo(
 
     from fedlab.console import show_demo
     from fedlab.demo import DemoConfig, run_demo
-    from fedlab.progress import with_bars
+    from fedlab.progress import bars_for
 
     folder = out or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     config = DemoConfig(folder=folder, clients=clients, rounds=rounds, alpha=alpha, seed=seed)
     console = Console(stderr=as_json)
-    with commandline.stopped_by_signals(), with_bars(emit, console) as tell:
+    with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
         rows = run_demo(config, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))

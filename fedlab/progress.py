@@ -13,7 +13,7 @@ from fedlab.events import MethodAdvanced, MethodStarted, RunFinished, RunsPlanne
 
 
 @contextmanager
-def with_bars(emit: Emit, console: Console) -> Iterator[Emit]:
+def bars_for(emit: Emit, console: Console) -> Iterator[Emit]:
     """A listener that draws bars if lines for people would go to a terminal; otherwise `emit` itself."""
     if not (console.is_terminal and isinstance(emit, TextLog) and emit.least <= Level.NOTICE):
         yield emit

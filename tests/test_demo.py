@@ -19,7 +19,7 @@ from fedlab.console import show_demo
 from fedlab.demo import DemoRow
 from fedlab.events import MethodAdvanced, MethodStarted
 from fedlab.processes.federation import LocalFederation
-from fedlab.progress import with_bars
+from fedlab.progress import bars_for
 from tests.processes import WAIT_S, children, forked_children, wait_for_end, wait_until
 from tests.test_cli import invoke
 
@@ -63,16 +63,16 @@ def test_the_table_fits_a_narrow_terminal() -> None:
 
 def test_a_terminal_gets_bars_instead_of_lines() -> None:
     out = io.StringIO()
-    with with_bars(TextLog(file=out), Console(file=out, force_terminal=True, width=100)) as emit:
+    with bars_for(TextLog(file=out), Console(file=out, force_terminal=True, width=100)) as emit:
         emit(MethodStarted(method="fedavg", rounds=2))
         emit(MethodAdvanced(method="fedavg", round=2, accuracy=0.5))
     assert "2/2" in out.getvalue()
     assert "accuracy 50.0%" in out.getvalue()
     for log in (JsonLog(file=out), TextLog(Level.WARNING, out)):
-        with with_bars(log, Console(file=out, force_terminal=True)) as emit:
+        with bars_for(log, Console(file=out, force_terminal=True)) as emit:
             assert emit is log, "programs and those who want quiet get no bars"
     plain = TextLog(file=out)
-    with with_bars(plain, Console(file=io.StringIO())) as emit:
+    with bars_for(plain, Console(file=io.StringIO())) as emit:
         assert emit is plain, "nor does a file"
 
 

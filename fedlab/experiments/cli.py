@@ -56,9 +56,9 @@ def reproduce(
     from fedlab.experiments.bench import Bench
     from fedlab.experiments.reproduce import reproduce as make
     from fedlab.experiments.scales import SCALES
-    from fedlab.progress import with_bars
+    from fedlab.progress import bars_for
 
-    with commandline.stopped_by_signals(), with_bars(emit, Console()) as tell:
+    with commandline.stopped_by_signals(), bars_for(emit, Console()) as tell:
         bench = Bench(
             scale=SCALES[scale],
             seeds=seeds,
@@ -122,12 +122,12 @@ def compare(
     from fedlab.console import show_comparison
     from fedlab.experiments.compare import Comparison
     from fedlab.experiments.compare import compare as run_all
-    from fedlab.progress import with_bars
+    from fedlab.progress import bars_for
 
     settings["data_dir"] = str(Path(settings["data_dir"]).absolute())
     comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
     console = Console(stderr=as_json)
-    with commandline.stopped_by_signals(), with_bars(emit, console) as tell:
+    with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
         rows = run_all(comparison, out or Path("runs") / "compare", jobs or os.cpu_count() or 1, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
