@@ -65,6 +65,11 @@ def test_every_field_of_a_header_is_a_rule_or_of_one_client() -> None:
     assert set(changed) == {field.name for field in fields(Rules)}
 
 
+def test_the_documents_name_every_field_of_a_header() -> None:
+    text = (ROOT / "docs" / "wire.md").read_text()
+    assert [field.name for field in pb.RoundHeader.DESCRIPTOR.fields if f"`{field.name}`" not in text] == []
+
+
 def test_rules_are_read_from_headers_and_steps_are_summed_in_one_place() -> None:
     packages = ("common", "fedserver", "fedclient", "fedwire", "fedlab")
     files = [path for package in packages for path in (ROOT / package).rglob("*.py")]
