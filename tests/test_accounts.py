@@ -41,11 +41,11 @@ def require_agreement(federation: Federation, *kinds: str) -> None:
     log = federation.log("server")
     assert "TWO ACCOUNTS" not in log, log
     agreed = federation.wait_for("server", r"two accounts agree on \d+ messages: (.*)")
-    capture = Capture(federation.folder / "s.fedwire", pytest.fail)
-    assert sum(json.loads(agreed.replace("'", '"')).values()) == len(capture.messages) > 0
     for kind in kinds:
         assert kind in agreed, agreed
-    assert compare_with_run(statistics(capture), federation.folder / "run") == ()
+    with Capture(federation.folder / "s.fedwire", pytest.fail) as capture:
+        assert sum(json.loads(agreed.replace("'", '"')).values()) == len(capture.messages) > 0
+        assert compare_with_run(statistics(capture), federation.folder / "run") == ()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -107,5 +107,5 @@ def test_a_reader_of_bytes_never_refuses_a_call_that_it_does_not_know() -> None:
 def test_a_capture_of_the_server_reads_back_to_its_ledger(tmp_path: Path) -> None:
     """The recorded run of an earlier release: its ledger was made by reading bytes."""
     data = Path(__file__).parent / "data"
-    capture = Capture(data / "run.fedwire", pytest.fail)
-    assert compare_with_run(statistics(capture), data / "run") == ()
+    with Capture(data / "run.fedwire", pytest.fail) as capture:
+        assert compare_with_run(statistics(capture), data / "run") == ()
