@@ -92,7 +92,7 @@ class Capture:
         calls: dict[tuple[int, int, str], int] = {}
         readers: dict[int, CallReader] = {}
         runs: dict[int, str] = {}
-        """Run ids by call; calls of no run, such as Status, have none."""
+        """Run ids by call; a call that ended before it told its run has none."""
         for record in read_records(path, problem):
             call = calls.setdefault((*record.call, record.rpc), len(calls))
             reader = readers.setdefault(call, CallReader(record.rpc))
