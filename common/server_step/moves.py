@@ -41,7 +41,8 @@ class Moves:
 
         All are written to one buffer: each is good until the next one is asked for.
         """
-        buffer: Float64 = np.empty(BLOCK)
+        longest = max((spec.num_elements for spec in self._layout.specs), default=0)
+        buffer: Float64 = np.empty(min(longest, BLOCK))
         for index, spec in enumerate(self._layout.specs):
             y, base = self._layout.array(values, index).reshape(-1), self.base(index, c_i)
             for start in range(0, len(y), BLOCK):
