@@ -19,32 +19,14 @@ from tests.processes import Federation, lasting_address
 from tests.proxy import Faults, Proxy
 
 FLAGS = [
-    "--num-clients",
-    "2",
-    "--rounds",
-    "4",
-    "--alpha",
-    "0.3",
-    "--local-steps",
-    "5",
-    "--seed",
-    "5",
-    "--algorithm",
-    "scaffold",
+    *("--num-clients", "2", "--rounds", "4"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
 ]
 ROUNDS_OF_FOUR = 120
 """Enough for ten kills, however many rounds pass between one and the next."""
 FOUR = [
-    "--num-clients",
-    "4",
-    "--rounds",
-    str(ROUNDS_OF_FOUR),
-    "--alpha",
-    "0.3",
-    "--seed",
-    "5",
-    "--local-epochs",
-    "3",
+    *("--num-clients", "4", "--rounds", str(ROUNDS_OF_FOUR)),
+    *("--alpha", "0.3", "--seed", "5", "--local-epochs", "3"),
 ]
 BROADCAST = 310_000
 """About the bytes of one download, and of one upload."""

@@ -18,18 +18,8 @@ from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
 
 FLAGS = [
-    "--num-clients",
-    "2",
-    "--rounds",
-    "5",
-    "--alpha",
-    "0.3",
-    "--local-steps",
-    "5",
-    "--seed",
-    "5",
-    "--algorithm",
-    "scaffold",
+    *("--num-clients", "2", "--rounds", "5"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
 ]
 
 

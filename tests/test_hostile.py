@@ -29,16 +29,8 @@ from tests.test_transfers import BIG
 from tests.test_transfers import FLAGS as BIG_FLAGS
 
 FLAGS = [
-    "--num-clients",
-    "3",
-    "--alpha",
-    "0.3",
-    "--local-steps",
-    "5",
-    "--seed",
-    "5",
-    "--algorithm",
-    "scaffold",
+    *("--num-clients", "3"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
 ]
 MOST_MB = 200
 
