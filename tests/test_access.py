@@ -25,8 +25,8 @@ from fedserver.keys.tokens import Tokens
 from tests.processes import WAIT_S, Federation
 from tests.test_cli import invoke
 
-FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--seed", "5"]
-LONG = ["--num-clients", "2", "--rounds", "100000"]
+FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
+LONG = ["--num-clients", "2", "--rounds", "100000", "--local-steps", "5"]
 
 
 @pytest.fixture(scope="module")

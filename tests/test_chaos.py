@@ -18,20 +18,15 @@ from tests.killpoint import POINTS, trap
 from tests.processes import Federation, lasting_address
 from tests.proxy import Faults, Proxy
 
-FLAGS = ["--num-clients", "2", "--rounds", "4", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
+FLAGS = [
+    *("--num-clients", "2", "--rounds", "4"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
+]
 ROUNDS_OF_FOUR = 120
 """Enough for ten kills, however many rounds pass between one and the next."""
 FOUR = [
-    "--num-clients",
-    "4",
-    "--rounds",
-    str(ROUNDS_OF_FOUR),
-    "--alpha",
-    "0.3",
-    "--seed",
-    "5",
-    "--local-epochs",
-    "3",
+    *("--num-clients", "4", "--rounds", str(ROUNDS_OF_FOUR)),
+    *("--alpha", "0.3", "--seed", "5", "--local-epochs", "3"),
 ]
 BROADCAST = 310_000
 """About the bytes of one download, and of one upload."""
@@ -41,7 +36,7 @@ SERVER_COUNTS = {
     "before the update counts": 4,
     "mid-fold": 4,
 }
-CLIENT_COUNTS = {"mid-download": 30, "mid-training": 30, "before the variate is settled": 2}
+CLIENT_COUNTS = {"mid-download": 30, "mid-training": 8, "before the variate is settled": 2}
 WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a round has come"}
 """Points at which tests wait; what could be lost there can be lost at others too."""
 SHORT = {"mid-fold", "before the checkpoint", "after the checkpoint", "mid-training", "mid-upload"}

@@ -12,7 +12,7 @@ import pytest
 from tests.killpoint import trap
 from tests.processes import Federation, children, lasting_address, wait_for_end
 
-FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
+FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
 
 
 @pytest.fixture(scope="module")

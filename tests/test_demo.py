@@ -8,15 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import fedlab.demo
 from common.errors import RunError
 from common.events import JsonLog, Level, TextLog
 from fedlab.console import show_demo
-from fedlab.demo import DemoRow
 from fedlab.events import MethodAdvanced, MethodStarted
 from fedlab.processes.federation import LocalFederation
 from fedlab.progress import bars_for
@@ -32,7 +33,10 @@ def forked() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("forked")
-def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
+def test_the_demo_compares_algorithms_by_measured_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedlab.demo, "DemoConfig", partial(fedlab.demo.DemoConfig, local_epochs=1))
     flags = ["--clients", "2", "--rounds", "2", "--json", "--out", str(tmp_path / "demo")]
     done = invoke("fedlab", "demo", *flags)
     assert done.exit_code == 0, done.output
@@ -54,7 +58,7 @@ def test_the_demo_compares_algorithms_by_measured_bytes(tmp_path: Path) -> None:
 
 def test_the_table_fits_a_narrow_terminal() -> None:
     counts = {"model": 306256.0, "buffer": 0.0, "control": 306256.0, "other": 1685.0}
-    row = DemoRow("scaffold derived", 1.0, 15, counts, 614197.0, 615201.0, 1.999)
+    row = fedlab.demo.DemoRow("scaffold derived", 1.0, 15, counts, 614197.0, 615201.0, 1.999)
     out = io.StringIO()
     show_demo([row], Console(file=out, width=80))
     for number in ("scaffold derived", "100.0%", "306,256", "1,685", "614,197", "615,201", "1.999"):

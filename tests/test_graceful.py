@@ -17,7 +17,10 @@ from common.wire.capture import read_records
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
 
-FLAGS = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
+FLAGS = [
+    *("--num-clients", "2", "--rounds", "5"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
+]
 
 
 @pytest.fixture(scope="module")

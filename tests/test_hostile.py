@@ -28,7 +28,10 @@ from tests.processes import WAIT_S, Federation
 from tests.test_transfers import BIG
 from tests.test_transfers import FLAGS as BIG_FLAGS
 
-FLAGS = ["--num-clients", "3", "--alpha", "0.3", "--seed", "5", "--algorithm", "scaffold"]
+FLAGS = [
+    *("--num-clients", "3"),
+    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
+]
 MOST_MB = 200
 
 
@@ -99,7 +102,7 @@ def compare(tmp_path: Path, rounds: int, connections: int, seconds: float) -> No
 
 
 def test_an_honest_federation_among_hostile_peers_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    compare(tmp_path, rounds=12, connections=60, seconds=4)
+    compare(tmp_path, rounds=12, connections=60, seconds=2)
 
 
 @pytest.mark.slow

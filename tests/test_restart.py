@@ -14,7 +14,7 @@ import pytest
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
 
-RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-epochs", "2", "--seed", "5"]
+RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
 FLAGS = [*RUN, "--algorithm", "scaffold"]
 FIRST_FLAGS = [
     *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2", "--rounds", "4"),

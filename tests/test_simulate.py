@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
     "alpha": 0.3,
     "seed": 4,
     "momentum": 0.5,
-    "local_epochs": 2,
+    "local_steps": 8,
 }
 CASES: dict[str, dict[str, Any]] = {
     "fedpvr": {"model": "cnn"},

@@ -135,6 +135,16 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
         RunConfig(**settings)
 
 
+FIVE: dict[str, Any] = {
+    "num_clients": 5,
+    "rounds": 4,
+    "local_epochs": 2,
+    "alpha": 100.0,
+    "eta_l": 0.2,
+    "momentum": 0.5,
+}
+
+
 class Traitor:
     """In place of the fifth client's training: the opposite of what it learned, a hundred times over."""
 
@@ -160,11 +170,10 @@ def test_a_traitor_among_five_does_not_ruin_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any], variates: str
 ) -> None:
     Traitor(monkeypatch)
-    settings: dict[str, Any] = {"num_clients": 5, "rounds": 4, "local_epochs": 5, "alpha": 100.0}
-    settings["variates"] = variates
-    simulate(RunConfig(**settings, **rule), tmp_path / "run", lambda line: None)
+    config = RunConfig(**FIVE, **rule, variates=variates)
+    simulate(config, tmp_path / "run", lambda line: None)
     records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
-    assert records[-1]["accuracy"] > 0.8
+    assert records[-1]["accuracy"] > 0.7
     if "norm_bound" in rule:
         assert [list(record["left_out"]) for record in records] == [["client-4"]] * 4
         assert records[0]["updates"] == 4
@@ -173,6 +182,5 @@ def test_a_traitor_among_five_does_not_ruin_the_run(
 
 def test_without_any_rule_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Traitor(monkeypatch)
-    config = RunConfig(num_clients=5, rounds=4, local_epochs=5, alpha=100.0)
     with pytest.raises(RunError, match="no client has an update to give"):
-        simulate(config, tmp_path / "run", lambda line: None)
+        simulate(RunConfig(**FIVE), tmp_path / "run", lambda line: None)

@@ -18,7 +18,7 @@ from tests.killpoint import trap
 from tests.processes import Federation
 from tests.rules import rules
 
-DIGITS: dict[str, Any] = {"num_clients": 3, "rounds": 10, "alpha": 0.3, "seed": 3, "momentum": 0.5}
+DIGITS: dict[str, Any] = {"num_clients": 3, "rounds": 5, "alpha": 0.3, "seed": 3, "momentum": 0.5}
 V = 650 * 4
 
 
@@ -62,7 +62,7 @@ def test_c_is_sent_where_clients_cannot_know_it(tmp_path: Path) -> None:
     run(tmp_path / "explicit", **settings)
     derived = run(tmp_path / "derived", variates="derived", **settings)
     assert same_results(tmp_path / "explicit", tmp_path / "derived")
-    assert [record["bytes"]["down"]["control"] for record in derived] == [0, *[3 * V] * 9]
+    assert [record["bytes"]["down"]["control"] for record in derived] == [0, *[3 * V] * 4]
     assert all(record["bytes"]["up"]["control"] == 0 for record in derived)
 
 
@@ -137,14 +137,14 @@ def test_server_and_client_never_disagree_about_c_i(federation: Federation, flag
 
 
 def test_a_killed_client_goes_on_with_what_its_codec_left_out(federation: Federation, tmp_path: Path) -> None:
-    flags = "--num-clients 2 --rounds 5 --alpha 0.3 --local-epochs 2 --codec topk:0.1 --algorithm fedavg"
+    flags = "--num-clients 2 --rounds 5 --alpha 0.3 --local-steps 5 --codec topk:0.1 --algorithm fedavg"
     federation.server(*flags.split())
     federation.client("a")
     federation.client("b", through=trap("kill", "before training", 3))
     federation.wait_for_death("b")
     federation.client("b")
     federation.finish()
-    settings: dict[str, Any] = {"num_clients": 2, "rounds": 5, "alpha": 0.3, "local_epochs": 2}
+    settings: dict[str, Any] = {"num_clients": 2, "rounds": 5, "alpha": 0.3, "local_steps": 5}
     run(tmp_path / "undisturbed", algorithm="fedavg", codec=("topk:0.1",), **settings)
     assert same_results(federation.folder / "run", tmp_path / "undisturbed")
 
