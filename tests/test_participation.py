@@ -181,8 +181,8 @@ def test_a_newcomer_with_other_data_than_its_seat_was_meant_for_changes_the_weig
     clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
     assert [client["examples"] for client in clients] == [20, 20, 30]
     assert_mean(federation, [20, 20, 30])
-    capture = Capture(federation.folder / "run.fedwire", lambda event: None)
-    verdicts = [verdict for verdict in Replay(capture, None).run() if verdict.same is not None]
+    with Capture(federation.folder / "run.fedwire", lambda event: None) as capture:
+        verdicts = [verdict for verdict in Replay(capture, None).run() if verdict.same is not None]
     assert {verdict.updates for verdict in verdicts} == {2, 3}
     assert [verdict for verdict in verdicts if not verdict.same] == []
 
