@@ -28,6 +28,7 @@ from fedserver.events import Listening, RunFinished, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
+from fedserver.run.board import Phase
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
 
@@ -144,7 +145,7 @@ async def _run_until(stopped: asyncio.Future[int], federation: Federation, patie
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             return stopped.result()
-        if not isinstance(running.exception(), OSError):
+        if federation.board.phase is Phase.FINISHED:
             await _farewell(federation, patience_s)
         await running
         return 0

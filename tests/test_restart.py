@@ -200,6 +200,7 @@ def test_a_c_with_unknown_weights_is_not_gone_on_with(undisturbed: Federation, t
     other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *flags)
     assert other.exit_code("server") == 1
     assert "without the weights of --weighting examples; start anew" in other.log("server").splitlines()[-1]
+    other.close()
 
 
 def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federation, tmp_path: Path) -> None:
