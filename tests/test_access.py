@@ -15,14 +15,14 @@ import pytest
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials, is_loopback
 from common.errors import AccessError, ConfigError
-from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
+from common.wire.calls import CALLS, Call
 from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import in_words
 from fedserver.console.status_client import ask, require_health
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from tests.processes import WAIT_S, Federation
+from tests.samples import request
 from tests.test_cli import invoke
 
 FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
@@ -63,24 +63,21 @@ def credentials(certs: Path, name: str) -> Credentials:
     return Credentials((certs / "ca.pem").read_bytes(), (key, pem))
 
 
-def calls(channel: grpc.Channel, as_client: str, run_id: str = "0") -> dict[str, Callable[..., Any]]:
+def calls(channel: grpc.Channel, as_client: str) -> dict[str, Callable[..., Any]]:
     """Every call of the service, made for this client."""
-    stub = FederationStub(channel)
-    header = pb.UpdateHeader(run_id=run_id, client=as_client, round=1)
-    requests: dict[str, Callable[..., Any]] = {
-        "Join": lambda **k: stub.Join(pb.JoinRequest(protocol_version=1, client=as_client), **k),
-        "PullRound": lambda **k: next(
-            stub.PullRound(pb.PullRoundRequest(run_id=run_id, client=as_client), **k)
-        ),
-        "PushUpdate": lambda **k: stub.PushUpdate(iter([pb.UpdateFrame(header=header)]), **k),
-        "UpdateProgress": lambda **k: stub.UpdateProgress(
-            pb.UpdateProgressRequest(run_id=run_id, client=as_client), **k
-        ),
-        "Renew": lambda **k: stub.Renew(pb.RenewRequest(run_id=run_id, client=as_client), **k),
-        "Status": lambda **k: stub.Status(pb.StatusRequest(), **k),
-    }
-    assert set(requests) == {method.name for method in pb.DESCRIPTOR.services_by_name["Federation"].methods}
-    return requests
+    return {call.name: _made(channel, call, as_client) for call in CALLS.values()}
+
+
+def _made(channel: grpc.Channel, call: Call, as_client: str) -> Callable[..., Any]:
+    data = request(call, as_client)
+    if call.streams_replies:
+        pull: Any = channel.unary_stream(call.path)
+        return lambda **named: next(pull(data, **named))
+    if call.streams_requests:
+        push: Any = channel.stream_unary(call.path)
+        return lambda **named: push(iter([data]), **named)
+    ask: Any = channel.unary_unary(call.path)
+    return lambda **named: ask(data, **named)
 
 
 def code(call: Callable[..., Any], metadata: tuple[tuple[str, str], ...] = ()) -> grpc.StatusCode:
