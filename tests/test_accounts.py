@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from common.tensors.layout import Purpose
+from common.wire import chunks, messages
 from common.wire.calls import CALLS
+from common.wire.chunks import Chunk, read_chunk
 from common.wire.messages import CallFollower, ClassifiedMessage, chunk_content
 from fedserver.traffic.traffic import Traffic
 from fedwire.source import Capture
 from fedwire.stats import compare_with_run, statistics
+from tests.fuzz import known
+from tests.fuzz import server as fuzzed_server
+from tests.fuzz.mutators import scripted
 from tests.processes import Federation
 from tests.proxy import Faults, Proxy
 from tests.samples import sample
@@ -90,6 +95,21 @@ def test_a_server_parses_each_message_once_and_none_of_its_own(monkeypatch: pyte
         current.sent(b"no protobuf at all", chunk_content(Purpose.MODEL, "w", 9))
     assert len(counted) == len(CALLS) + 1
     assert (counted[-1].content.tensor, counted[-1].content.payload) == ("w", 9)
+
+
+def test_each_frame_of_an_upload_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def counted(data: bytes) -> Chunk | None:
+        parsed.append(data)
+        return read_chunk(data)
+
+    for module in (chunks, messages):
+        monkeypatch.setattr(module, "read_chunk", counted)
+    frames = known.update(known.CONFIGS[0])
+    push = bytes([list(CALLS).index("PushUpdate")]) + scripted(frames)
+    fuzzed_server.calls(b"\x00" + scripted([push]))
+    assert parsed == frames
 
 
 def _refused(data: bytes) -> None:
