@@ -169,8 +169,13 @@ class _Collector:
         if encoding is None:
             return
         client = header.client if isinstance(header, pb.UpdateHeader) else message.client
-        same = header.update_id if isinstance(header, pb.UpdateHeader) else announced
-        key = (message.process, header.round, client, message.up, same)
+        # An update begins again when the server was restarted; a download goes on, if its rules are the same.
+        same: tuple[object, ...] = (
+            (header.update_id, message.process)
+            if isinstance(header, pb.UpdateHeader)
+            else (announced, header.total_examples)
+        )
+        key = (header.round, client, message.up, *same)
         transfer = self._unfinished.setdefault(
             key, Transfer(header.round, client, message.up, header, encoding)
         )

@@ -132,6 +132,20 @@ def as_it_was(record: CaptureRecord, **changes: Any) -> tuple[str, int, Classifi
     )
 
 
+def test_after_a_round_that_is_missing_x_is_certain_and_c_is_not(tmp_path: Path) -> None:
+    """The c_i that its updates led to are not known, so the c_i of the round before must not stand in."""
+
+    def without_a_download(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
+        lost = (record.rpc, record.up, record.round) == ("PullRound", False, 2)
+        return [] if lost and read_chunk(record.data) is not None else [as_it_was(record)]
+
+    rewritten(tmp_path / "gap", without_a_download)
+    first, second, third = found("replay", str(tmp_path / "gap"), "--run-dir", RUN)
+    assert (first["same"], second["same"]) == (None, None)
+    assert (third["same"], third["compared"]) == (True, "the run's final x")
+    assert {problem.partition(":")[0] for problem in third["problems"]} == {"c is not certain"}
+
+
 def test_an_update_that_was_pushed_twice_counts_once(tmp_path: Path) -> None:
     """Every push of client a comes again in a call of its own and is answered DUPLICATE."""
     duplicate = pb.PushUpdateReply(outcome=pb.PushUpdateReply.DUPLICATE).SerializeToString()

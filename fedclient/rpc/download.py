@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.errors import UnavailableError
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Layout
 from common.wire.chunks import START, Chunk, Position, Receiver
 from common.wire.encoding import Encoding
 from fedpvr.v1 import federation_pb2 as pb
@@ -14,10 +14,11 @@ class Download:
     """What has come so far of a round."""
 
     def __init__(self) -> None:
-        self._round = 0
+        self._header = pb.RoundHeader()
+        """The one that it began with."""
+        self._encoding = Encoding(Layout([]))
+        self._raw = self._encoding.encoded.allocate()
         self._receiver: Receiver | None = None
-        self._raw: Flat
-        self._encoding: Encoding
 
     @property
     def position(self) -> Position:
@@ -29,27 +30,29 @@ class Download:
         if self._receiver is None or self._receiver.position == START:
             return None
         tensor, offset = self._receiver.position
-        return pb.Resume(round=self._round, position=WirePosition(tensor=tensor, offset=offset))
+        return pb.Resume(round=self._header.round, position=WirePosition(tensor=tensor, offset=offset))
 
     def begin(self, header: pb.RoundHeader, encoding: Encoding) -> None:
         """Takes in a header whose manifest has been checked: goes on where the last stream broke, or anew."""
-        start = (header.resumed_at.tensor, header.resumed_at.offset)
         if header.HasField("resumed_at"):
-            if not self._continues(header.round, encoding, start):
+            if not self._continues(header, encoding):
                 self._receiver = None
                 raise UnavailableError("the server goes on with another download; starting it again")
         else:
-            self._round, self._encoding = header.round, encoding
+            self._header, self._encoding = header, encoding
             self._raw = encoding.encoded.allocate()
             self._receiver = Receiver(encoding.encoded, self._raw)
 
-    def _continues(self, r: int, encoding: Encoding, start: Position) -> bool:
-        receiver = self._receiver
-        return (
-            receiver is not None
-            and (self._round, receiver.position) == (r, start)
-            and self._encoding.matches(encoding)
-        )
+    def _continues(self, header: pb.RoundHeader, encoding: Encoding) -> bool:
+        """Whether what is missing belongs to what is here.
+
+        A restarted server may open the round under other rules, and then with another c.
+        """
+        began = pb.RoundHeader()
+        began.CopyFrom(header)
+        began.ClearField("resumed_at")
+        start = (header.resumed_at.tensor, header.resumed_at.offset)
+        return self.position == start and self._encoding.matches(encoding) and began == self._header
 
     def add(self, chunk: Chunk) -> None:
         """Takes in a chunk."""

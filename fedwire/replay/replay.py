@@ -63,9 +63,11 @@ class Replay:
         try:
             current = self._rounds.read(r, self._c)
             new, problems = self._step(current, ups)
-            compared, differing = self._compare(current, new)
+            compared, differing = self._compare(current, new, certain=not problems)
         except DataError as error:
             self._c = None
+            for transfer in ups:
+                self._variates.pop(transfer.client, None)  # It has another one now.
             return Verdict(r, len(ups), None, "nothing", [str(error)])
         return Verdict(r, len(ups), not differing, compared, [*differing, *problems])
 
@@ -117,25 +119,27 @@ class Replay:
         headers = (t.header for t in self._transfers if (t.round, t.client, t.up) == (r, client, False))
         return any(isinstance(header, pb.RoundHeader) and header.counted_round for header in headers)
 
-    def _compare(self, current: CapturedRound, new: Flat) -> tuple[str, list[str]]:
-        """What the new x and c were compared with, and where they differ."""
+    def _compare(self, current: CapturedRound, new: Flat, *, certain: bool) -> tuple[str, list[str]]:
+        """What the new x and, where it is certain, the new c were compared with, and where they differ."""
         layout, r = current.layout, current.rules.round
-        self._c = new[current.model_bytes :].copy()
+        self._c = new[current.model_bytes :].copy() if certain else None
         try:
             after = self._rounds.read(r + 1, self._c)
         except DataError:
             if self._run_dir is None or r != current.rules.rounds:
                 raise
-            return self._compare_with_files(self._run_dir, current, new)
+            return self._compare_with_files(self._run_dir, current, new, certain)
         if not after.is_exact(Purpose.MODEL):
             raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
         new = reweighted(layout, new, current.rules.total_weight, after.rules.total_weight)
-        comparable = after.c_travelled and after.is_exact(Purpose.CONTROL)
+        comparable = certain and after.c_travelled and after.is_exact(Purpose.CONTROL)
         chosen = layout.indices(*MODEL, *([Purpose.CONTROL] if comparable else []))
         return f"broadcast of round {r + 1}", _differing(layout, new, after.flat, chosen)
 
-    def _compare_with_files(self, run_dir: Path, current: CapturedRound, new: Flat) -> tuple[str, list[str]]:
-        layout, comparable = current.layout, current.is_exact(*MODEL, Purpose.CONTROL)
+    def _compare_with_files(
+        self, run_dir: Path, current: CapturedRound, new: Flat, certain: bool
+    ) -> tuple[str, list[str]]:
+        layout, comparable = current.layout, certain and current.is_exact(*MODEL, Purpose.CONTROL)
         model, control = layout.part(*MODEL), layout.part(Purpose.CONTROL)
         wanted = safetensors_files.read(run_dir / "model.safetensors", model)
         differing = _differing(model, new, wanted, range(len(model.specs)))
