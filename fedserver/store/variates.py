@@ -63,11 +63,11 @@ class Variates:
             return None
         return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
 
-    def stage(self, i: int, r: int, seen: Flat, values: Flat) -> None:
-        """Writes the variate that client i has after its update for round r; `seen` is the broadcast."""
+    def stage(self, i: int, r: int, broadcast: Flat, values: Flat) -> None:
+        """Writes the variate that client i has after its update for round r, which answers `broadcast`."""
         if self.layout.specs:
             sent = bool(self._model_layout.indices(Purpose.CONTROL))
-            new = self._sent(values) if sent else self._computed(i, seen, values)
+            new = self._sent(values) if sent else self._computed(i, broadcast, values)
             safetensors_files.write(self._path(i, r), self.layout, new, Purpose.CLIENT_CONTROL)
             arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
             self.norms[i] = norm(arrays)
@@ -96,12 +96,12 @@ class Variates:
             self.layout.raw(new, to)[:] = self._model_layout.raw(values, at)
         return new
 
-    def _computed(self, i: int, seen: Flat, values: Flat) -> Flat:
+    def _computed(self, i: int, broadcast: Flat, values: Flat) -> Flat:
         """The variate that the client computes for itself, by the same operations in the same precision."""
         old, new = self.read(i), self.layout.allocate()
         for to, at in enumerate(self._model_layout.indices(Purpose.MODEL)):
             before = self.layout.array(new if old is None else old, to)
-            x, y = (self._model_layout.array(flat, at) for flat in (seen, values))
+            x, y = (self._model_layout.array(flat, at) for flat in (broadcast, values))
             self.layout.array(new, to)[...] = self._algorithm.next_variate(
                 before, None, x, y, 0.0, self._prox_weight
             )
