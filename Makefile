@@ -5,11 +5,13 @@ PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS ?= 100000
 SEED ?= 1
 TARGETS ?=
+TIMES ?= 10
+BUSY ?= 5
 BASE ?=
 FLAGS ?=
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-slow test-chaos test-compose lint format proto docs bench bench-link \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose lint format proto docs bench bench-link \
 	same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -24,8 +26,11 @@ up:  ## Run one server and CLIENTS clients (4) in containers; docs/operations.md
 down:  ## Remove these containers; results and state stay in their volumes.
 	$(COMPOSE) down
 
-test: venv  ## Run the tests (under five minutes on two cores).
+test: venv  ## Run the tests (under three minutes on two quiet cores).
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy loops: do they fail by luck?
+	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
 	$(BIN)/pytest -n 2 --dist loadfile -m "not compose"
