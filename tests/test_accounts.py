@@ -19,6 +19,7 @@ from fedwire.stats import compare_with_run, statistics
 from tests.fuzz import known
 from tests.fuzz import server as fuzzed_server
 from tests.fuzz.mutators import scripted
+from tests.killpoint import trap
 from tests.processes import Federation
 from tests.proxy import Faults, Proxy
 from tests.samples import sample
@@ -71,9 +72,8 @@ def test_two_accounts_of_interrupted_streams_and_lost_variates_agree(federation:
         Proxy(federation.address, Faults("drop", half, up=True)) as up,
         Proxy(up.address, Faults("drop", half, up=False)) as down,
     ):
-        federation.client("a", server=down.address)
-        federation.wait_for("server", "round 1/3")
-        federation.kill("a")
+        federation.client("a", server=down.address, through=trap("kill", "before training", 2))
+        federation.wait_for_death("a")
         shutil.rmtree(federation.folder / "state" / "a")
         federation.client("a")
         require_agreement(federation, "UpdateProgress reply", "PushUpdate chunk")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import common
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("common", "fedserver", "fedclient", "fedwire", "fedlab")
 FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+MODULES = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
 
 MAY_IMPORT = {
     "common": {"common", "fedpvr"},
@@ -80,7 +83,8 @@ MAX_LINES = 250
 MAX_FUNCTION_LINES = 45
 
 
-def imports(path: Path, top_level_only: bool = False) -> set[str]:
+@cache
+def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     """Full names of the modules a file imports."""
     tree = ast.parse((ROOT / path).read_text())
     nodes = tree.body if top_level_only else list(ast.walk(tree))
@@ -90,7 +94,7 @@ def imports(path: Path, top_level_only: bool = False) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)
@@ -110,14 +114,13 @@ def _is_in(path: Path, places: tuple[str, ...]) -> bool:
     return any(path.is_relative_to(place) or path.match(place) for place in places)
 
 
-def _reachable(path: Path, seen: set[Path]) -> set[str]:
+def _reachable(path: Path, seen: set[Path]) -> frozenset[str]:
     """Everything that importing a file imports at the top level, through our own files."""
     found = imports(path, top_level_only=True)
-    for name in list(found):
-        for candidate in (Path(*name.split(".")).with_suffix(".py"), Path(*name.split(".")) / "__init__.py"):
-            if (ROOT / candidate).exists() and candidate not in seen:
-                seen.add(candidate)
-                found |= _reachable(candidate, seen)
+    for module in found & MODULES.keys():
+        if (path := MODULES[module]) not in seen:
+            seen.add(path)
+            found |= _reachable(path, seen)
     return found
 
 
@@ -155,8 +158,7 @@ def _functions() -> Iterator[tuple[str, int]]:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    names = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in FILES}
-    edges = {name: imports(path) & names.keys() - {name} for name, path in names.items()}
+    edges = {name: imports(path) & MODULES.keys() - {name} for name, path in MODULES.items()}
     while leaves := {name for name, others in edges.items() if not others & edges.keys()}:
         edges = {name: others for name, others in edges.items() if name not in leaves}
     assert not edges

@@ -216,6 +216,8 @@ def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Feder
     federation.wait_for_states(a="answered")
     wait_until(lambda: _sent(federation.folder / "b.fedwire"), "b sends a part of its update")
     federation.kill("b")
+    federation.wait_for("server", "round 1/1: .* 1 updates")
+    federation.client("b")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [1]
     assert "round 1: goes on without b: no sign of life" in federation.log("server")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import ConfigError, DataError
+from fedserver.worker import partition
 from fedserver.worker.partition import class_counts, dirichlet_partition, read_partition, write_partition
 
 
@@ -64,7 +65,8 @@ def test_shards_are_disjoint_and_none_is_empty(
         assert min(map(len, shards)) >= int(0.5 * n / num_clients)
 
 
-def test_where_drawing_would_go_on_for_ever_the_shards_are_repaired() -> None:
+def test_where_drawing_would_go_on_for_ever_the_shards_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition, "MAX_ATTEMPTS", 100)
     labels = np.arange(45_000) % 10
     first = dirichlet_partition(labels, 20, 0.1, 2, equal=False)
     assert min(map(len, first)) >= int(0.5 * 45_000 / 20)
