@@ -27,19 +27,19 @@ down:  ## Remove these containers; results and state stay in their volumes.
 	$(COMPOSE) down
 
 test: venv  ## Run the tests (under three minutes on two quiet cores).
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy loops: do they fail by luck?
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist loadfile -m "not compose"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
-	$(BIN)/pytest -n 2 --dist load -m "not compose" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -77,17 +76,6 @@ class Federation:
         command = [*through, program, *arguments]
         (self.folder / f"{name}.log").touch()
         self.processes[name] = zygote().start(*command, folder=self.folder, log=self.folder / f"{name}.log")
-
-    def start_anew(self, name: str, program: str, *arguments: str) -> None:
-        """The same as a user starts it: in a new interpreter, with all that it imports."""
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", program, *arguments],
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
 
     def log(self, name: str) -> str:
         """What a process has printed so far."""

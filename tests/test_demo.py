@@ -96,6 +96,8 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: si
         started = children(demo.pid)
         started += [grandchild for child in started for grandchild in children(child)]
         assert len(started) == 4, "server, worker and two clients"
+        with_torch = ["libtorch" in Path(f"/proc/{pid}/maps").read_text() for pid in started]
+        assert with_torch.count(False) == 1, "the server's own process gets by without torch"
         demo.send_signal(number)
         assert demo.wait(WAIT_S) in (130, -signal.SIGKILL)
     finally:
