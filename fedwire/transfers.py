@@ -169,12 +169,11 @@ class _Collector:
         if encoding is None:
             return
         client = header.client if isinstance(header, pb.UpdateHeader) else message.client
-        # An update begins again when the server was restarted; a download goes on, if its rules are the same.
-        same: tuple[object, ...] = (
-            (header.update_id, message.process)
-            if isinstance(header, pb.UpdateHeader)
-            else (announced, header.total_examples)
-        )
+        same: tuple[object, ...]
+        if isinstance(header, pb.UpdateHeader):
+            same = header.update_id, message.process  # It begins again when the server was restarted.
+        else:
+            same = (_opening(header),)
         key = (header.round, client, message.up, *same)
         transfer = self._unfinished.setdefault(
             key, Transfer(header.round, client, message.up, header, encoding)
@@ -199,6 +198,13 @@ class _Collector:
         transfer.outcome = _outcome(self._capture.data(message))
         if transfer.outcome == "ACCEPTED" and self._unfinished.get(key) is transfer:
             self._taken[key] = self._unfinished.pop(key)
+
+
+def _opening(header: pb.RoundHeader) -> bytes:
+    """A header as it was when the download began: the same wherever it goes on."""
+    opening = pb.RoundHeader.FromString(header.SerializeToString())
+    opening.ClearField("resumed_at")
+    return opening.SerializeToString(deterministic=True)
 
 
 def _outcome(data: bytes) -> str:
