@@ -23,6 +23,7 @@ from pathlib import Path
 
 LIMIT_S = 1800
 """A run that takes longer is ended. Busy loops end by themselves after as long, whatever becomes of us."""
+POLL_S = 0.2
 GRACE_S = 10.0
 """Processes that outlive a run get this long to end by themselves."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -81,27 +82,23 @@ def _run(command: list[str], output: Path, others: set[int]) -> Result:
     before, started = _cpu_seconds(), time.monotonic()
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
-    try:
-        code = process.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        code = process.wait()
-    seconds = time.monotonic() - started
-    left_behind = _end_orphans(others)
-    return Result(code, seconds, _cpu_seconds() - before, left_behind)
-
-
-def _end_orphans(others: set[int]) -> int:
-    """Waits for the processes that a run has left, and ends those that do not end; returns their number."""
-    deadline = time.monotonic() + GRACE_S
-    while (left := _children() - others) and time.monotonic() < deadline:
-        for pid in left:
-            os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.1)
+    while process.poll() is None and time.monotonic() < started + LIMIT_S:
+        _running(others | {process.pid})
+        time.sleep(POLL_S)
+    process.kill()
+    code, seconds = process.wait(), time.monotonic() - started
+    ended = time.monotonic()
+    while (left := _running(others)) and time.monotonic() < ended + GRACE_S:
+        time.sleep(POLL_S)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    return len(left)
+    return Result(code, seconds, _cpu_seconds() - before, len(left))
+
+
+def _running(others: set[int]) -> set[int]:
+    """Processes of a run that have come to this one and still run; those that have ended are let go."""
+    return {pid for pid in _children() - others if os.waitpid(pid, os.WNOHANG) == (0, 0)}
 
 
 def _children() -> set[int]:

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.processes import Federation
 
 torch.set_num_threads(1)
-# Machines are noisy, and a slow example proves nothing.
-settings.register_profile("noisy", deadline=None)
-settings.load_profile("noisy")
+# The same examples every time, and a slow one proves nothing. Others: pytest --hypothesis-profile exploring.
+CALM = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("calm", CALM)
+settings.register_profile("exploring", CALM, derandomize=False)
+settings.load_profile("calm")
 
 
 @pytest.fixture(autouse=True)

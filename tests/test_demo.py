@@ -80,17 +80,19 @@ def test_a_terminal_gets_bars_instead_of_lines() -> None:
         assert emit is plain, "nor does a file"
 
 
+HEARING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
+"""
+"""Starts a module. Tests that run in the background of a shell inherit that SIGINT is ignored."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "fedlab", "demo", "--clients", "2", "--rounds", "500"]
+    flags = ["demo", "--clients", "2", "--rounds", "500", "--out", str(tmp_path / "demo")]
     with (tmp_path / "log").open("wb") as log:
-        demo = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "demo")],
-            stdout=log,
-            stderr=log,
-            # Tests that run in the background of a shell inherit that SIGINT is ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        demo = subprocess.Popen([sys.executable, "-c", HEARING, "fedlab", *flags], stdout=log, stderr=log)
     try:
         wait_until(lambda: "round 1," in (tmp_path / "log").read_text(), "the first round")
         started = children(demo.pid)

@@ -390,7 +390,7 @@ def test_calls_of_a_connection_are_forgotten_when_they_end(
     assert "padding" in problems[0]
 
 
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 SMALL = [frame(ip(one)) for one in conversation(answered(b"x" * 200), most=50)]
 GOOD = [pcap(SMALL), pcapng(SMALL, resolution=9)]
 
