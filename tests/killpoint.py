@@ -28,7 +28,7 @@ POINTS = {
     "mid-upload, server": ("fedserver.store.spool", "Upload.add", "before"),
     "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
     "mid-fold": ("fedserver.store.variates", "Variates.stage", "before"),
-    "after the fold": ("fedserver.run.fold", "Fold.finish", "after"),
+    "after the fold": ("fedserver.run.fold", "Fold.close", "after"),
     "before the traffic": ("fedserver.store.run_dir", "RunDir.append_traffic", "before"),
     "before the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "before"),
     "after the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "after"),

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import random
 import shutil
 import time
@@ -70,6 +72,11 @@ def points(of_server: bool) -> list[object]:
         if point not in WATCHED and (module == "os" or module.startswith("fedserver") is of_server)
     ]
     return [pytest.param(p, marks=[] if p in SHORT else pytest.mark.slow) for p in chosen]
+
+
+def test_every_point_is_a_function_of_the_code() -> None:
+    for module, name, _ in POINTS.values():
+        assert callable(operator.attrgetter(name)(importlib.import_module(module)))
 
 
 @pytest.mark.parametrize("point", points(of_server=True))

@@ -195,6 +195,13 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     assert [path.name for path in ledger.iterdir()] == ["client-00000-round-000001.safetensors"]
 
 
+@pytest.mark.parametrize("name", ["rounds.jsonl", "traffic.jsonl", "model.safetensors"])
+def test_a_new_run_is_not_added_to_what_is_left_of_another(run: Path, name: str) -> None:
+    shutil.copytree(run, run.parent / "other", ignore=lambda _, names: {*names} - {name})
+    with pytest.raises(ConfigError, match=rf"already holds {name}; choose a new directory"):
+        RunDir(run.parent / "other", resume=True)
+
+
 # Settings
 
 
@@ -331,6 +338,7 @@ def test_a_run_of_format_1_is_brought_up_to_date_when_it_goes_on(first: Path) ->
         (record,) = run_dir.go_back(2)
         run_dir.append_round(second.closing)
     assert record.norms.clients == dict(zip("ab", before["norms"]["clients"].values(), strict=True))
+    assert read_run_record(first).format == FORMAT
     records = read_rounds(first)
     assert [(r.format, r.round, list(r.norms.clients)) for r in records] == [
         (FORMAT, r, ["a", "b"]) for r in (1, 2)

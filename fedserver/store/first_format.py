@@ -7,7 +7,7 @@ outgrow what a note may hold, and the norms of the c_i by client index.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from common.errors import StateError
 from common.records import form
 from common.records.base import FORMAT
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
+from common.records.run import Seat
 from common.records.traffic import TRAFFIC_LINES, RoundTraffic
 from common.tensors import safetensors_files
 
@@ -40,9 +41,10 @@ def _in_notes(run_dir: Path) -> Iterator[RoundTraffic]:
             yield form.read(RoundTraffic, {"round": note["round"]} | note["closing"])
 
 
-def in_todays_form(record: RoundRecord, names: Mapping[int, str]) -> RoundRecord:
+def in_todays_form(record: RoundRecord, seats: Iterable[Seat]) -> RoundRecord:
     """A round's record with the norms of the c_i by name."""
     if record.format > 1:
         return record
-    clients = {names.get(int(i), i) if i.isdecimal() else i: size for i, size in record.norms.clients.items()}
+    names = {str(seat.index): seat.name for seat in seats}
+    clients = {names.get(i, i): size for i, size in record.norms.clients.items()}
     return replace(record, format=FORMAT, norms=replace(record.norms, clients=clients))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from common import json_files
 from common.errors import ConfigError, StateError
 from common.locks import lock
+from common.records.base import FORMAT
 from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.run import CONFIG, RunRecord, read_run_record
@@ -52,8 +54,9 @@ class RunDir:
                 raise ConfigError(f"--run-dir {path} is in use by another server; choose another")
             if (path / CONFIG).exists() and resume:
                 self.previous = read_run_record(path)
-            for name in (CONFIG, MODEL):
-                if self.previous is None and (path / name).exists():
+            for name in (CONFIG, MODEL, ROUNDS, TRAFFIC_LINES):
+                there = (path / name).exists() and (path / name).stat().st_size > 0
+                if self.previous is None and there:
                     raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
             shutil.rmtree(path / "spool", ignore_errors=True)
             if self.previous is None:
@@ -94,11 +97,12 @@ class RunDir:
         cut_traffic(self.path, last)
         kept = [self._of_today(record) for record in read_rounds(self.path) if record.round <= last]
         json_files.write_lines(self.path / ROUNDS, kept)
+        if self.previous.format < FORMAT:
+            self.write_config(replace(self.previous, format=FORMAT))
         return kept
 
     def _of_today(self, record: RoundRecord) -> RoundRecord:
-        seats = self.previous.clients if self.previous is not None else ()
-        return in_todays_form(record, {seat.index: seat.name for seat in seats})
+        return in_todays_form(record, self.previous.clients if self.previous is not None else ())
 
     def finished(self) -> bool:
         """Whether everything is written that a run writes."""
