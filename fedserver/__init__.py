@@ -1,8 +1,9 @@
 """The server process of one training run.
 
 Rooms
-    rpc/      calls: gRPC messages to the run and back     run/      members, the open round, the rounds
+    rpc/      calls: gRPC messages to the run and back     run/      the open round, the rounds
     store/    the run on disk                              traffic/  the byte ledger
+    members/  who takes part, and who is still there       events/   what happens
     access/   who may call                                 keys/     certificates and tokens
     worker/   the process beside it that has torch         console/  what people see of a running server
 

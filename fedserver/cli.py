@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,7 +18,8 @@ from common.events import Emit
 from common.models import names
 from fedserver import presets
 from fedserver.config import RunConfig
-from fedserver.keys import cli
+from fedserver.console import cli as console
+from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
@@ -202,39 +202,7 @@ def run(
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-@main.command(epilog=commandline.example("fedserver status --server 127.0.0.1:50051 --json"))
-@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
-@click.option("--name", default="", help="Whose certificate to show, with --certs.")
-@commandline.access_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def status(server: str, name: str, as_json: bool, **credentials: Any) -> None:
-    """Say what a running server is doing."""
-    commandline.require_address("--server", server)
-    access = commandline.access(server, name, **credentials)
-    from fedserver.console.status_client import ask
-
-    reply = ask(server, access)
-    if as_json:
-        click.echo(json.dumps(reply, indent=2))
-        return
-    from fedserver.console.tables import show_status
-
-    show_status(reply)
-
-
-@main.command(epilog=commandline.example("fedserver health --server 127.0.0.1:50051"))
-@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
-@click.option("--name", default="", help="Whose certificate to show, with --certs.")
-@commandline.access_options
-def health(server: str, name: str, **credentials: Any) -> None:
-    """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
-    commandline.require_address("--server", server)
-    access = commandline.access(server, name, **credentials)
-    from fedserver.console.status_client import require_health
-
-    require_health(server, access)
-    click.echo("serving")
-
-
-main.add_command(cli.certs)
-main.add_command(cli.tokens)
+main.add_command(console.status)
+main.add_command(console.health)
+main.add_command(keys.certs)
+main.add_command(keys.tokens)

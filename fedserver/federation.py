@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from common.events import Emit, of_run
 from common.wire.capture import CaptureWriter
 from fedserver.config import RunConfig
+from fedserver.members.leases import Leases
+from fedserver.members.members import Members
 from fedserver.rpc.service import Service
 from fedserver.run.board import Board
-from fedserver.run.leases import Leases
-from fedserver.run.members import Members
 from fedserver.run.rounds import Rounds
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic

@@ -24,7 +24,7 @@ from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
 from fedserver.access.settings import AccessSettings, TlsFiles
 from fedserver.config import RunConfig
-from fedserver.events import Listening, RunFinished, RunStarted, RunStopped
+from fedserver.events.run import Listening, RunFinished, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint

@@ -21,7 +21,7 @@ from typing import Any
 
 POINTS = {
     # The server
-    "before gathering": ("fedserver.run.members", "Members.gather", "before"),
+    "before gathering": ("fedserver.members.members", "Members.gather", "before"),
     "a client asks for a round": ("fedserver.run.board", "Board.next_round", "before"),
     "a sign of life": ("fedserver.rpc.service", "Service.renew", "before"),
     "before broadcast": ("fedserver.run.rounds", "encode", "before"),

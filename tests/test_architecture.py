@@ -72,6 +72,7 @@ WITHOUT_TORCH = (
 """Rooms whose import must not bring torch along, except for the worker, which is a process of its own."""
 ROUND_PATH = (
     "fedserver/run",
+    "fedserver/members",
     "fedserver/rpc",
     "fedclient/run",
     "fedclient/rpc",

@@ -33,9 +33,9 @@ from fedclient.transport.paced import Pace, PacedTransport
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
+from fedserver.members.members import Members
 from fedserver.rpc.service import Service
 from fedserver.run.board import Board
-from fedserver.run.members import Members
 from fedserver.traffic.traffic import Traffic
 from fedwire.message import inspect as shown
 from fedwire.source import Capture

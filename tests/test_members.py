@@ -9,8 +9,8 @@ import pytest
 
 from common.errors import JoinError
 from common.names import natural, require_name
-from fedserver.run.members import Members
-from fedserver.run.seats import Member, OwnData
+from fedserver.members.members import Members
+from fedserver.members.seats import Member, OwnData
 
 SHARDS = [[0, 1], [2], [3, 4, 5]]
 NAMES = tuple("abcdefghij")

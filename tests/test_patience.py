@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedserver.members.leases import Leases
 from fedserver.run.deadlines import WaitingRule
-from fedserver.run.leases import Leases
 
 LEFT = st.dictionaries(st.integers(0, 9), st.floats(-5, 60), max_size=10)
 

@@ -17,7 +17,7 @@ from common.server_step.rules import Rules
 from fedlab.simulate import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
-from fedserver.events import MomentumIgnored
+from fedserver.events.run import MomentumIgnored
 from fedserver.run.run import rules_of
 from tests.rules import SIMPLEST, rules
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from common.access.certificates import Revocations, client_certificate, minute
 from common.errors import AccessError, printable
 from common.events import Emit
-from fedserver.events import TurnedAway
+from fedserver.events.clients import TurnedAway
 from fedserver.keys.tokens import Tokens, credential_of
 
 BEARER = "Bearer "

@@ -7,9 +7,9 @@ from common.wire.chunks import Frame, chunk_frames
 from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.members.seats import Member
 from fedserver.run.round import Round
 from fedserver.run.run import Run
-from fedserver.run.seats import Member
 
 
 def broadcast(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.members.seats import Member
 from fedserver.run.run import Run
-from fedserver.run.seats import Member
 
 
 def seat_reply(run: Run, member: Member) -> pb.JoinReply:

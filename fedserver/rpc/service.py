@@ -17,17 +17,18 @@ from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
-from fedserver.events import ClientLeft, UpdateDeclined
+from fedserver.events.clients import ClientLeft
+from fedserver.events.rounds import UpdateDeclined
+from fedserver.members.members import Members
+from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.seat import seat_reply
 from fedserver.rpc.status import status_reply
 from fedserver.rpc.update import MAX_REASON
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
-from fedserver.run.members import Members
 from fedserver.run.round import Declined, Excused, Outcome
 from fedserver.run.run import Run
-from fedserver.run.seats import Member, OwnData
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
+from fedserver.members.members import Members
 from fedserver.run.board import Board
-from fedserver.run.members import Members
 from fedserver.traffic.traffic import Traffic
 
 

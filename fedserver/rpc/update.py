@@ -6,9 +6,9 @@ import math
 
 from common.errors import Fault, WireError
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.members.seats import Member
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
-from fedserver.run.seats import Member
 from fedserver.store.spool import Upload
 
 MAX_REASON = 200

@@ -14,13 +14,13 @@ from common.wire.chunks import Chunk, Position
 from common.wire.manifest import read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
-from fedserver.events import UpdateAccepted
+from fedserver.events.rounds import UpdateAccepted
+from fedserver.members.members import Members
+from fedserver.members.seats import Member
 from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
-from fedserver.run.members import Members
 from fedserver.run.round import Outcome, Update
 from fedserver.run.run import Run
-from fedserver.run.seats import Member
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32

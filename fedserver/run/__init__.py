@@ -1,1 +1,1 @@
-"""The run: members, the open round, deadlines, the fold."""
+"""The run: the open round, deadlines, the fold."""

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 
 from common.events import Emit
-from fedserver.events import ClientExcused, QuorumMissed
+from fedserver.events.rounds import ClientExcused, QuorumMissed
+from fedserver.members.members import Members
 from fedserver.run.board import Board
-from fedserver.run.members import Members
 from fedserver.run.round import Excused, Round
 
 

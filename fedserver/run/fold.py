@@ -13,7 +13,7 @@ from common.server_step.aggregate import ServerState
 from common.server_step.rules import Rules
 from common.server_step.step import Closed, ServerStep
 from common.tensors.layout import Flat, Layout, Purpose, all_finite
-from fedserver.events import UpdateLeftOut
+from fedserver.events.rounds import UpdateLeftOut
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 

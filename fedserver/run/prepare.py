@@ -16,7 +16,7 @@ from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.wire.encoding import downward
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
-from fedserver.events import MomentumIgnored, RunResumed
+from fedserver.events.run import MomentumIgnored, RunResumed
 from fedserver.run.run import Run, rules_of
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir

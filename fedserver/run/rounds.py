@@ -19,12 +19,13 @@ from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
-from fedserver.events import RoundClosed, RoundOpened
+from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.members.members import Members
+from fedserver.members.seats import restored
 from fedserver.run.board import Board, Result
 from fedserver.run.close import close, norms
 from fedserver.run.deadlines import WaitingRule, supervise
 from fedserver.run.fold import Fold, Folded
-from fedserver.run.members import Members
 from fedserver.run.prepare import (
     Standing,
     prepare,
@@ -35,7 +36,6 @@ from fedserver.run.prepare import (
 )
 from fedserver.run.round import Answer, Excused, Round, Update
 from fedserver.run.run import Run
-from fedserver.run.seats import restored
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic
 from fedserver.worker.messages import Similarity

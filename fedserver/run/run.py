@@ -14,7 +14,7 @@ from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding
 from fedserver.config import RunConfig
-from fedserver.run.seats import Member
+from fedserver.members.seats import Member
 from fedserver.store.checkpoints import Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool

@@ -28,7 +28,7 @@ from common.records.rounds import RoundRecord
 from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
-from fedserver.events import CheckpointUnusable
+from fedserver.events.run import CheckpointUnusable
 
 KEPT = 3
 """Checkpoints that are kept, so that there is an older one if the newest is damaged."""

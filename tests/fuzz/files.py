@@ -32,8 +32,8 @@ from common.wire.byte_counts import ByteCounts
 from fedclient.store.state import RunFiles
 from fedlab.reports.runs import read_run
 from fedserver.config import RunConfig
-from fedserver.run.members import Members
-from fedserver.run.seats import restored
+from fedserver.members.members import Members
+from fedserver.members.seats import restored
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.variates import Variates

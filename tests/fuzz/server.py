@@ -25,13 +25,13 @@ from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation
+from fedserver.members.members import Members
+from fedserver.members.seats import Member
 from fedserver.rpc.service import Service
 from fedserver.run.board import Board
 from fedserver.run.fold import Fold
-from fedserver.run.members import Members
 from fedserver.run.round import Round
 from fedserver.run.run import Run
-from fedserver.run.seats import Member
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
 from fedserver.traffic.traffic import Traffic

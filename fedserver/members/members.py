@@ -10,9 +10,9 @@ from common.errors import FedError, JoinError, SupersededError, UnavailableError
 from common.events import Emit, unheard
 from common.names import natural, require_name
 from fedserver.access.token_bucket import TokenBucket
-from fedserver.events import ClientJoined, ClientsAwaited, ClientsGathered
-from fedserver.run.leases import Leases
-from fedserver.run.seats import (
+from fedserver.events.clients import ClientJoined, ClientsAwaited, ClientsGathered
+from fedserver.members.leases import Leases
+from fedserver.members.seats import (
     Member,
     OwnData,
     new_member,

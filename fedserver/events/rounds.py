@@ -1,0 +1,100 @@
+"""What happens in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.events import Event, Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundOpened(Event):
+    """Clients can pull a round."""
+
+    level: ClassVar[Level] = Level.DETAIL
+    clients: int
+    """Those whose updates the round is for."""
+
+    def text(self) -> str:
+        return f"round {self.round}: open for {self.clients} clients"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateAccepted(Event):
+    """An update is whole, checked and on disk."""
+
+    level: ClassVar[Level] = Level.DETAIL
+    loss: float
+
+    def text(self) -> str:
+        return f"round {self.round}: update of {self.client} is in, train loss {self.loss:.4f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateDeclined(Event):
+    """A client says that it has no update for this round."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"round {self.round}: {self.client} has no update: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateLeftOut(Event):
+    """An update does not count because it is too large."""
+
+    level: ClassVar[Level] = Level.WARNING
+    times_median: float
+    bound: float
+
+    def text(self) -> str:
+        size = f"its update is {self.times_median:.3g} times the median, the bound is {self.bound:g}"
+        return f"round {self.round}: leaves out {self.client}: {size}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientExcused(Event):
+    """The round does not wait for a client any longer."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"round {self.round}: goes on without {self.client}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuorumMissed(Event):
+    """Nobody else can be expected, but too few updates are in."""
+
+    level: ClassVar[Level] = Level.WARNING
+    updates: int
+    needed: int
+
+    def text(self) -> str:
+        return (
+            f"round {self.round}: {self.updates} updates and nobody else to expect; "
+            f"waiting until there are {self.needed}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundClosed(Event):
+    """A round counts, and its record is written."""
+
+    rounds: int
+    accuracy: float | None
+    train_loss: float
+    updates: int
+    down_bytes: int
+    up_bytes: int
+    seconds: float
+
+    def text(self) -> str:
+        accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.2%}, "
+        return (
+            f"round {self.round}/{self.rounds}: {accuracy}train loss {self.train_loss:.4f}, "
+            f"{self.updates} updates, {self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up, "
+            f"{self.seconds:.1f} s"
+        )

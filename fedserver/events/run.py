@@ -1,0 +1,83 @@
+"""What happens to the run and its process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from common.events import Event, Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening(Event):
+    """The server can be reached."""
+
+    address: str
+
+    def text(self) -> str:
+        return f"listening on {self.address}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event):
+    """A run has begun, or goes on in a new process."""
+
+    algorithm: str
+    model: str
+    dataset: str
+    run_dir: str
+
+    def text(self) -> str:
+        what = f"{self.algorithm}, {self.model} on {self.dataset}"
+        return f"run {self.run}: {what}, results in {self.run_dir}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MomentumIgnored(Event):
+    """Momentum is asked for, but S_svr, which never has any, is all there is."""
+
+    level: ClassVar[Level] = Level.WARNING
+    momentum: float
+
+    def text(self) -> str:
+        why = "momentum is for parameters outside of S_svr, and all are in it"
+        return f"--momentum {self.momentum:g} has no effect: {why}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResumed(Event):
+    """A new process goes on after the last closed round."""
+
+    rounds: int
+
+    def text(self) -> str:
+        return f"going on with run {self.run} after round {self.round} of {self.rounds}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointUnusable(Event):
+    """A checkpoint is damaged, and an older one is tried."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"{self.reason}; going back to an older checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished(Event):
+    """All rounds are over."""
+
+    def text(self) -> str:
+        return "run finished"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStopped(Event):
+    """A signal ended the process before the run was over."""
+
+    signal: str
+    run_dir: str
+
+    def text(self) -> str:
+        return f"stopped by {self.signal}; what was counted so far is in {self.run_dir}"

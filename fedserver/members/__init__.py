@@ -1,0 +1,1 @@
+"""Who takes part: seats, names and indices, and who is still there."""
