@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
@@ -234,8 +235,11 @@ def test_the_run_directory_is_whole_after_every_kill(federation: Federation) -> 
     assert len(federation.rounds()) == 5
 
 
-def test_a_run_of_the_release_before_formats_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    """tests/data/run-format-1 was left by that release, killed after the checkpoint of round 2."""
+def test_a_run_of_the_release_before_formats_goes_on_to_the_same_result(tmp_path: Path) -> None:
+    """tests/data/run-format-1 was left by that release, killed after the checkpoint of round 2.
+
+    Its rounds were trained on another processor, which rounds a little differently.
+    """
     old, new = Federation(tmp_path / "old"), Federation(tmp_path / "new")
     shutil.copytree(Path(__file__).parent / "data" / "run-format-1", old.folder / "run")
     try:
@@ -244,7 +248,12 @@ def test_a_run_of_the_release_before_formats_goes_on_to_the_same_bytes(tmp_path:
             start_clients(federation)
             federation.finish()
         assert "after round 2 of 4" in old.log("server")
-        assert_same_result(old, new)
+        for file in ("model", "control"):
+            ours, theirs = old.tensors(file), new.tensors(file)
+            assert ours.keys() == theirs.keys()
+            for name, tensor in ours.items():
+                torch.testing.assert_close(tensor, theirs[name], rtol=1e-4, atol=1e-5)
+        assert [(line["round"], line["updates"]) for line in old.rounds()] == [(r, 2) for r in range(1, 5)]
         assert old.rounds()[0]["format"] == 2
     finally:
         old.close()
