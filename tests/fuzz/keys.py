@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.access.certificates import Revocations, client_certificate
+from common.access.certificates import Revocations, caller_certificate
 from common.errors import FedError
 from common.tensors.layout import fingerprint
 from fedclient.store.stored_update import Sender, StoredUpdate
@@ -47,7 +47,7 @@ def _authority() -> Path:
 
 def certificate(data: bytes) -> None:
     """What a peer shows. TLS has checked it, but not what is in it."""
-    shown = client_certificate(data)
+    shown = caller_certificate(data)
     assert shown.serial >= 0
     assert shown.expires.tzinfo is not None
 
@@ -75,9 +75,9 @@ def token(data: bytes) -> None:
     (folder / "a.json").write_bytes(data)
     tokens = Tokens(folder)
     try:
-        tokens.name_of(data.decode(errors="replace"))
+        tokens.holder_of(data.decode(errors="replace"))
     except FedError:
-        tokens.name_of("a:secret")
+        tokens.holder_of("a:secret")
 
 
 def token_seeds() -> list[bytes]:
