@@ -20,6 +20,7 @@ from common.access import diagnosis
 from common.access.certificates import require_usable
 from common.access.credentials import Access
 from common.errors import ConfigError
+from fedserver.access.settings import AccessSettings
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from tests.processes import Federation, lasting_address
@@ -85,8 +86,12 @@ def speaking(banner: bytes, address: str = "127.0.0.1:0") -> Iterator[str]:
                         connection.recv(1 << 16)
                         connection.sendall(banner)
 
-        threading.Thread(target=serve, daemon=True).start()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+        # A thread that still waits for connections would keep the port.
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 CASES = {
@@ -235,6 +240,23 @@ def test_every_remedy_works_as_it_is_printed(certs: Path, tmp_path: Path) -> Non
     ]
     with grpc_server(own, "server") as address:
         assert diagnosis.fault(address, Access("a", own)) is None
+
+
+def test_a_server_does_not_start_with_a_clients_certificate(certs: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(certs, tmp_path / "certs"))
+    for kind in ("pem", "key"):
+        shutil.copy(own / f"a.{kind}", own / f"server.{kind}")
+    settings = AccessSettings(own)
+    with pytest.raises(
+        ConfigError, match=r"server\.pem is not a server's certificate but a client's"
+    ) as caught:
+        settings.tls()
+    (own / "server.key").unlink()
+    with pytest.raises(ConfigError, match=r"server\.key: No such file") as missing:
+        settings.tls()
+    for line in (caught.value, missing.value):
+        assert invoke(*shlex.split(re.split("(?:with|from): ", str(line))[1])).exit_code == 0
+        assert settings.tls() is not None
 
 
 def test_an_operator_need_not_say_his_name_if_there_is_one(certs: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def _authority() -> Path:
     folder = known.folder() / "certs"
     Authority(folder).init()
     Authority(folder).issue("a")
+    Authority(folder).issue("o", operator=True)
     Authority(folder).revoke("a")
     return folder
 
@@ -53,8 +54,8 @@ def certificate(data: bytes) -> None:
 
 
 def certificate_seeds() -> list[bytes]:
-    """A client's, a server's and the authority's."""
-    return [(_authority() / f"{name}.pem").read_bytes() for name in ("a", "server", "ca")]
+    """A client's, an operator's, a server's and the authority's."""
+    return [(_authority() / f"{name}.pem").read_bytes() for name in ("a", "o", "server", "ca")]
 
 
 def revocations(data: bytes) -> None:
