@@ -54,7 +54,7 @@ class StoredUpdateDamaged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLost(Event):
-    """The first failure after the server was last heard of; those that follow it are not told."""
+    """The first failure after the server was last heard of, or a fault that was found; no others are told."""
 
     level: ClassVar[Level] = Level.WARNING
     give_up_s: float
