@@ -15,6 +15,7 @@ FedError                    exit code 1
   TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
   RunError                  the run itself cannot go on
+  LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
 """
@@ -135,3 +136,9 @@ class UnavailableError(FedError):
 
 class RunError(FedError):
     """The run cannot go on."""
+
+
+class LeftOutError(FedError):
+    """A run is finished, but went on without somebody whom no setting leaves out."""
+
+    exit_code = 3
