@@ -33,6 +33,8 @@ class Leases:
         self._spent: dict[int, float] = {}
         """How long each of them has been there since, without an answer."""
         self._earned: dict[int, float] = {}
+        self._stalled: set[int] = set()
+        """Those who have used up their time, and have not answered since."""
         self._slowest: list[tuple[float, int]] = []
         """The longest times that two clients have taken for a round."""
 
@@ -66,14 +68,14 @@ class Leases:
     def round_opens(self, clients: Iterable[int]) -> None:
         """A round waits for these; one that has used up its time in an earlier round has a lease left."""
         now = self._now()
-        for i in clients:
-            used_up = i in self._opened and self._spent_by(i, now) >= self._allowed(i)
-            self._earned[i] = 0.0
-            self._spent[i] = self._allowed(i) - self._seconds if used_up else 0.0
-            self._opened[i] = now
+        self._stalled |= {i for i in self._opened if self._spent_by(i, now) >= self._allowed(i)}
+        self._opened = dict.fromkeys(clients, now)
+        self._earned.clear()
+        self._spent = {i: self._allowed(i) - self._seconds for i in self._stalled}
 
     def answered(self, i: int) -> None:
         """No round waits for client i any more."""
+        self._stalled.discard(i)
         opened = self._opened.pop(i, None)
         if opened is not None:
             others = [entry for entry in self._slowest if entry[1] != i]
