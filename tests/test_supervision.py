@@ -51,9 +51,7 @@ class Supervised:
             await asyncio.sleep(0)
 
 
-def supervised(
-    act: Callable[[Supervised], Awaitable[None]], least: int = 0
-) -> Supervised:
+def supervised(act: Callable[[Supervised], Awaitable[None]], least: int = 0) -> Supervised:
     """What becomes of the round; raises if it has too few updates."""
 
     async def run() -> Supervised:

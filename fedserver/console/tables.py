@@ -25,7 +25,7 @@ def show_status(status: dict[str, Any]) -> None:
     for client in status["clients"]:
         clients.add_row(
             client["name"],
-            str(client["index"] + 1),
+            "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
             str(client["examples"]),
             str(client["counted_round"]),
             f"{client['state']}: {client['reason']}" if client["reason"] else client["state"],

@@ -35,7 +35,7 @@ from fedserver.run.prepare import (
 )
 from fedserver.run.round import Answer, Round, Update
 from fedserver.run.run import Run
-from fedserver.run.supervision import Watch, require_enough, supervise, wait_for_clients
+from fedserver.run.supervision import Watch, gathered, require_enough, supervise, wait_for_clients
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic
 from fedserver.worker.messages import Similarity
@@ -92,7 +92,7 @@ class Rounds:
         """The run, open for clients, and where it stands."""
         config, previous = self._config, self._run_dir.previous
         if previous is None and config.gather is not None:
-            config = replace(config, num_clients=await self._members.gather(config.gather))
+            config = replace(config, num_clients=await gathered(self._members, config.gather))
         run = await prepare(config, self._run_id, self._run_dir, self._worker)
         tell_of_idle_settings(run, self._emit)
         if previous is not None:

@@ -101,6 +101,15 @@ async def wait_for_clients(members: Members) -> None:
         waited_s += step_s
 
 
+async def gathered(members: Members, quiet_s: float) -> int:
+    """How many clients there are where N is not given; says meanwhile how many are missing."""
+    reminding = asyncio.create_task(wait_for_clients(members))
+    try:
+        return await members.gather(quiet_s)
+    finally:
+        reminding.cancel()
+
+
 def require_enough(current: Round, rule: WaitingRule, reasons: set[str]) -> None:
     """Raises for a round that everybody has answered, but too few with an update."""
     few, updates, drawn = " | ".join(sorted(reasons)[:3]), len(current.updates()), len(current.answers)
