@@ -47,6 +47,13 @@ def test_a_client_that_works_and_gives_no_sign_is_named_within_15_s_and_then_spa
     assert not watched.presence.is_missing(0)
 
 
+def test_a_client_that_comes_back_and_vanishes_again_is_named_again_as_soon() -> None:
+    watched = Watched()
+    assert [at for at, _ in watched.told_within(299)] == [12, 30, 60, 120]
+    watched.presence.heard(0, "b")
+    assert [at for at, _ in watched.told_within(20)] == [12]
+
+
 def test_signs_of_life_are_enough_and_cause_no_event() -> None:
     watched = Watched()
     for _ in range(100):
@@ -65,7 +72,7 @@ def test_bytes_on_a_slow_link_are_signs_too() -> None:
 
 def test_a_client_of_an_earlier_release_is_named_once() -> None:
     """It gives no signs while it trains, so it may just be busy."""
-    told = Watched(gives_signs=False).told_within(10_000)
+    told = Watched(gives_signs=False).told_within(1000)
     assert told == [(60, "has not been heard of since it got round 7, 60 s ago")]
 
 

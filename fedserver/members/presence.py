@@ -47,7 +47,7 @@ class _Signs:
     has_round: int = 0
     """The last round that was sent to it."""
     told: bool = False
-    """Whether it was told that it is missing, or stopped."""
+    """Whether people were told that it is missing, has stopped or has left."""
 
 
 class Presence:

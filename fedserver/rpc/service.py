@@ -187,6 +187,8 @@ class Service:
         with self._traffic.call("Renew", caller.peer) as call:
             request = call.request(pb.RenewRequest, data)
             member = self._member(request.run_id, request.client, caller)
+            if self._config.lease is None:
+                self._members.presence.gives_signs(member.index, True)
             if request.going:
                 self._members.presence.says_good_bye(member.index)
                 self._emit(ClientStopped(client=member.name, round=self._round_waiting_for(member)))

@@ -52,7 +52,7 @@ class WaitingRule:
         `leavers` are those of them that have left; `staying` counts the clients of the run that have not.
         """
         over = self.deadline is not None and elapsed >= self.deadline
-        expected = [i for i, left in waiting.items() if left > 0 and not over and i not in leavers]
+        expected = {i for i, left in waiting.items() if left > 0 and not over and i not in leavers}
         overdue = [i for i in waiting if i not in expected]
         needed = self.needed(drawn)
         enough = updates >= needed and staying >= self.least

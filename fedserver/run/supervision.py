@@ -24,10 +24,12 @@ from fedserver.run.round import Excused, Round
 
 PAUSE_S = 0.05
 """Between looks, so that thousands of answers in a second do not make thousands of looks at thousands."""
+PAUSES_PER_LOOK = 20
+"""A look at ten thousand clients takes tens of milliseconds; looks get a twentieth of the time."""
 REMIND_S = (30.0, 60.0, 120.0, 300.0)
 """When it is said again that a client is missing; later on, at twice the time before."""
 AT_ONCE = 3
-"""Clients that get a line each, if more are missing at the same time they share one."""
+"""Clients that get a line each; if it is due for more at the same time, they share one."""
 
 
 class Watch:
@@ -46,6 +48,8 @@ class Watch:
         due, again_s = [], math.inf
         for i in awaited:
             silent, limit = self._presence.silent_s(i), self._presence.missing_after_s(i)
+            if silent < self._said_s.get(i, 0.0):
+                del self._said_s[i]  # It was back, and is silent again.
             if silent < limit / 2:
                 self._bytes.pop(i, None)
                 self._said_s.pop(i, None)
@@ -61,7 +65,8 @@ class Watch:
                     due.append(i)
                     self._said_s[i] = silent
                     self._presence.told(i)
-                again_s = min(again_s, max(self._next_s(i) - silent, PAUSE_S))
+                # Not only when it is to be said again: it may come back and go once more.
+                again_s = min(again_s, max(self._next_s(i) - silent, PAUSE_S), self._presence.sign_s)
         return due, again_s
 
     def _moves(self, i: int) -> bool:
@@ -131,13 +136,14 @@ async def supervise(
     """Answers for those for whom a round does not wait any longer, until everybody has an answer."""
     supervision = _Supervision(current, board, rule, members, emit)
     while waiting := current.awaited():
+        started = time.monotonic()
         again_s = supervision.judge(waiting)
         leavers = members.gone
         due, look_s = watch.look([i for i in current.awaited() if i not in leavers])
         supervision.tell_of_missing(due)
-        again_s = min(again_s, look_s)
+        again_s, took_s = min(again_s, look_s), time.monotonic() - started
         await board.news(None if math.isinf(again_s) else max(again_s, 0.0))
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(max(PAUSE_S, PAUSES_PER_LOOK * took_s))
 
 
 class _Supervision:
