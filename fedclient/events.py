@@ -187,7 +187,8 @@ class RunFinished(Event):
 
     def text(self) -> str:
         best = f" (best {self.best[1]:.2%} after round {self.best[0]})" if self.best else ""
-        own = f"; took part in {self.took_part} rounds" if self.took_part is not None else ""
+        rounds = "1 round" if self.took_part == 1 else f"{self.took_part} rounds"
+        own = f"; took part in {rounds}" if self.took_part is not None else ""
         return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}{best}{own}"
 
 

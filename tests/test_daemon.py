@@ -240,7 +240,7 @@ def test_a_client_that_cannot_go_on_says_so_and_the_others_do(federation: Federa
         lines = federation.log("server").splitlines()
         assert any("b leaves: training failed" in line for line in lines)
         assert any("run finished: accuracy" in line and ", 3 rounds in" in line for line in lines)
-        assert any("of 3 rounds, took part: a in 3, b in 0" in line for line in lines)
+        assert any("took part: a in 3, b in 0 of 3 rounds" in line for line in lines)
         assert any("the model is run/model.safetensors; next: fedlab report run" in line for line in lines)
         assert "b is NOT in the model: left: training failed" in lines[-2]
         assert lines[-1].startswith("Error: the run is finished, but went on without b")

@@ -114,8 +114,8 @@ def test_a_good_bye_is_said_again_now_and_then_until_the_client_is_back() -> Non
 
 
 def test_thousands_of_clients_give_signs_less_often() -> None:
-    assert Presence(None, 1000).sign_s == 5
-    assert Presence(None, 10_000).sign_s == 50
+    assert Presence(None, 500).sign_s == 5
+    assert Presence(None, 10_000).sign_s == 100
 
 
 def test_where_clients_take_turns_nobody_is_missing() -> None:

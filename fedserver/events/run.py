@@ -10,6 +10,11 @@ from common.events import Event, Level
 from fedserver.events.clients import listed
 
 
+def rounds(number: int) -> str:
+    """So many rounds."""
+    return "1 round" if number == 1 else f"{number} rounds"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listening(Event):
     """The server can be reached."""
@@ -84,7 +89,7 @@ class RunFinished(Event):
             accuracy = f"accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%} after round "
             accuracy += f"{self.best_round}), "
         return (
-            f"run finished: {accuracy}{self.rounds} rounds in {self.seconds:.0f} s, "
+            f"run finished: {accuracy}{rounds(self.rounds)} in {self.seconds:.0f} s, "
             f"{self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up"
         )
 
@@ -99,12 +104,11 @@ class TookPart(Event):
 
     def text(self) -> str:
         if set(self.clients.values()) == {self.rounds}:
-            took_part = f"{len(self.clients)} of {self.seats} clients took part in all {self.rounds} rounds"
-        else:
-            most = sorted(self.clients.items(), key=lambda item: -item[1])
-            counts = listed([f"{name} in {count}" for name, count in most])
-            took_part = f"of {self.rounds} rounds, took part: {counts}"
-        return took_part
+            who = "all" if len(self.clients) == self.seats else f"{len(self.clients)} of"
+            return f"{who} {self.seats} clients took part in every round"
+        most = sorted(self.clients.items(), key=lambda item: -item[1])
+        counts = listed([f"{name} in {count}" for name, count in most])
+        return f"took part: {counts} of {rounds(self.rounds)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +133,7 @@ class ClientLeftOut(Event):
     def text(self) -> str:
         if not self.took_part:
             return f"{self.client} is NOT in the model: {self.reason}"
-        return f"{self.client} is not in {self.missed} rounds of the model: {self.reason}"
+        return f"{self.client} is not in {rounds(self.missed)} of the model: {self.reason}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,8 @@ from fedserver.events.clients import ClientBack
 from fedserver.members.leases import Leases
 
 SIGN_S = 5.0
-"""How often a client that works gives a sign of life, in a federation of up to a thousand clients."""
-SIGNS_PER_S = 200.0
+"""How often a client that works gives a sign of life, in a federation of up to 500 clients."""
+SIGNS_PER_S = 100.0
 """Signs that a server takes in at the most if all its clients work at once; more clients give fewer each."""
 MISSED_SIGNS = 2.4
 """Signs that may be missing before a client counts as not heard of."""
