@@ -53,7 +53,9 @@ def test_a_killed_client_that_comes_back_changes_nothing(
     assert_same_result(federation, undisturbed)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
 def test_a_client_that_is_told_to_end_says_good_bye_and_changes_nothing_when_it_comes_back(
     undisturbed: Federation, federation: Federation, number: signal.Signals, code: int
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.members.members import Members
-from fedserver.run.board import Board
+from fedserver.run.board import Board, Phase
 from fedserver.traffic.traffic import Traffic
 
 
@@ -87,7 +87,7 @@ def _state(board: Board, members: Members, i: int) -> str:
         return "stopped"
     if members.is_gone(i):
         return "gone"
-    if presence.is_missing(i):
+    if presence.is_missing(i) and board.phase is not Phase.FINISHED:
         return "not heard of"
     if current is None or i not in current.answers:
         return "waiting"

@@ -921,8 +921,8 @@ class ClientStatus(_message.Message):
     counted_round: _builtins.int
     state: _builtins.str
     """waiting (for a seat or a round), preparing (it has a seat, and has not asked for the open round), training,
-    uploading, answered; not heard of; stopped (it said good-bye and may come back); left (it said that it does not come
-    back, or is not admitted any more); gone (its lease is over).
+    uploading, answered; not heard of; stopped (it said good-bye and may come back); left (it cannot go on, or is not
+    admitted any more); gone (its lease is over).
     """
     last_seen_seconds: _builtins.float
     """How long ago it was last heard of."""
