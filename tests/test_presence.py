@@ -11,7 +11,7 @@ from common.events import Event
 from fedserver.events.clients import ClientBack, ClientJoined, ClientLeft, LinesLeftOut, TurnedAway
 from fedserver.events.sparing import BURST, sparing
 from fedserver.members.presence import HUNG_UP_S, Presence
-from fedserver.run.supervision import Watch
+from fedserver.members.watch import Watch
 from tests.test_patience import Clock
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from common.errors import RunError
 from common.events import Event
-from fedserver.events.rounds import ClientExcused, QuorumLost
+from fedserver.events.rounds import ClientExcused, QuorumLost, RoundHeldUp
 from fedserver.members.members import Members
+from fedserver.members.watch import Watch
 from fedserver.run import supervision
 from fedserver.run.board import Board
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.round import Declined, Excused, Update
-from fedserver.run.supervision import Watch, require_enough, supervise
+from fedserver.run.supervision import require_enough, supervise
 from tests.test_members import NAMES, SHARDS
 from tests.test_round import round_three
 
@@ -112,6 +114,20 @@ def test_a_client_that_comes_back_in_time_takes_part_in_the_round() -> None:
     assert sorted(it.round.updates()) == [0, 1]
     (lost,) = [event for event in it.said if isinstance(event, QuorumLost)]
     assert lost.text() == ("round 3: 2 clients are needed and too many have left; waiting 30 s for b, c")
+
+
+def test_a_client_that_takes_much_longer_than_the_others_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "LONG_S", 0.2)
+
+    async def act(it: Supervised) -> None:
+        it.update(0)
+        it.update(1)
+        await it.said_any(RoundHeldUp)
+        it.update(2)
+
+    it = supervised(act)
+    (held_up,) = [event for event in it.said if isinstance(event, RoundHeldUp)]
+    assert re.fullmatch(r"round 3 has waited \d s and waits for c \(preparing\); 2 of 3 in", held_up.text())
 
 
 def test_declining_is_no_update_and_a_round_that_too_many_decline_ends_at_once() -> None:

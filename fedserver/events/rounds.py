@@ -98,6 +98,22 @@ class QuorumLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoundHeldUp(Event):
+    """A round waits for clients that take much longer than the others; `clients` says what they do."""
+
+    clients: Sequence[str]
+    updates: int
+    drawn: int
+    seconds: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round} has waited {self.seconds:.0f} s and waits for {listed(self.clients)}; "
+            f"{self.updates} of {self.drawn} in"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundClosed(Event):
     """A round counts, and its record is written."""
 

@@ -21,6 +21,7 @@ from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundClosed, RoundOpened
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
+from fedserver.members.watch import Watch
 from fedserver.run.board import Board, Result
 from fedserver.run.close import close, norms
 from fedserver.run.deadlines import WaitingRule
@@ -35,7 +36,7 @@ from fedserver.run.prepare import (
 )
 from fedserver.run.round import Answer, Round, Update
 from fedserver.run.run import Run
-from fedserver.run.supervision import Watch, gathered, require_enough, supervise, wait_for_clients
+from fedserver.run.supervision import gathered, require_enough, supervise, wait_for_clients
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic
 from fedserver.worker.messages import Similarity

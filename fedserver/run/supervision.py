@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from common.errors import RunError
 from common.events import Emit
 from fedserver.events.clients import ClientMissing, ClientsMissing
-from fedserver.events.rounds import ClientExcused, QuorumLost, QuorumMissed
+from fedserver.events.rounds import ClientExcused, QuorumLost, QuorumMissed, RoundHeldUp
 from fedserver.members.attendance import LEFT, NO_ANSWER, NO_PROGRESS, NO_SIGN
 from fedserver.members.members import Members
-from fedserver.members.presence import Presence
+from fedserver.members.watch import Watch, next_reminder
 from fedserver.run.board import Board
 from fedserver.run.deadlines import RETURN_S, Judgement, WaitingRule
 from fedserver.run.round import Excused, Round
@@ -26,72 +25,12 @@ PAUSE_S = 0.05
 """Between looks, so that thousands of answers in a second do not make thousands of looks at thousands."""
 PAUSES_PER_LOOK = 20
 """A look at ten thousand clients takes tens of milliseconds; looks get a twentieth of the time."""
-REMIND_S = (30.0, 60.0, 120.0, 300.0)
-"""When it is said again that a client is missing; later on, at twice the time before."""
+LONG_S = 60.0
+"""A round has waited for long if it is older than this, and twice as old as at its last update."""
+FIRST_UPDATE_S = 600.0
+"""Or this old, if it has no update."""
 AT_ONCE = 3
 """Clients that get a line each; if it is due for more at the same time, they share one."""
-
-
-class Watch:
-    """Says who is missing of those whom a round waits for, and says it again now and then."""
-
-    def __init__(self, presence: Presence, came_from: Callable[[int], int | None]) -> None:
-        """`came_from` counts the bytes that have come from a client, whole messages or not."""
-        self._presence = presence
-        self._came_from = came_from
-        self._bytes: dict[int, int | None] = {}
-        self._said_s: dict[int, float] = {}
-        """How long a client had been silent when that was last said."""
-
-    def look(self, awaited: Collection[int]) -> tuple[list[int], float]:
-        """Of whom it is to be said now that they are missing, and in how many seconds to look again."""
-        due, again_s = [], math.inf
-        for i in awaited:
-            silent, limit = self._presence.silent_s(i), self._presence.missing_after_s(i)
-            if silent < self._said_s.get(i, 0.0):
-                del self._said_s[i]  # It was back, and is silent again.
-            if silent < limit / 2:
-                self._bytes.pop(i, None)
-                self._said_s.pop(i, None)
-                again_s = min(again_s, limit / 2 - silent)
-            elif silent <= limit:
-                self._bytes.setdefault(i, self._came_from(i))
-                again_s = min(again_s, limit - silent + PAUSE_S)
-            elif self._moves(i):
-                again_s = min(again_s, limit / 2)
-            else:
-                next_s = self._next_s(i)
-                if silent >= next_s:
-                    due.append(i)
-                    self._said_s[i] = silent
-                    self._presence.told(i)
-                # Not only when it is to be said again: it may come back and go once more.
-                again_s = min(again_s, max(self._next_s(i) - silent, PAUSE_S), self._presence.sign_s)
-        return due, again_s
-
-    def _moves(self, i: int) -> bool:
-        """Whether bytes of a silent client have come: a message on a slow link takes its time."""
-        if i not in self._bytes or i in self._said_s:
-            return False
-        before, now = self._bytes.pop(i), self._came_from(i)
-        if now is None or now == before:
-            return False
-        self._presence.seen_to_move(i)
-        return True
-
-    def _next_s(self, i: int) -> float:
-        """The silence at which to speak of a client."""
-        if i not in self._said_s:
-            # Its good-bye was a line already.
-            return REMIND_S[0] if self._presence.is_stopped(i) else 0.0
-        said_s = self._said_s[i]
-        if self._presence.only_once(i):
-            return math.inf
-        return _next_reminder(said_s)
-
-
-def _next_reminder(said_s: float) -> float:
-    return next((step for step in REMIND_S if step > said_s), 2 * said_s)
 
 
 async def wait_for_clients(members: Members) -> None:
@@ -99,7 +38,7 @@ async def wait_for_clients(members: Members) -> None:
     waited_s = 0.0
     while not members.complete.is_set():
         members.tell_who_is_here()
-        step_s = _next_reminder(waited_s) - waited_s
+        step_s = next_reminder(waited_s) - waited_s
         with suppress(TimeoutError):
             async with asyncio.timeout(step_s):
                 await members.complete.wait()
@@ -139,9 +78,11 @@ async def supervise(
         started = time.monotonic()
         again_s = supervision.judge(waiting)
         leavers = members.gone
-        due, look_s = watch.look([i for i in current.awaited() if i not in leavers])
+        expected = [i for i in current.awaited() if i not in leavers]
+        supervision.tell_of_stragglers(expected)
+        due, look_s = watch.look(expected)
         supervision.tell_of_missing(due)
-        again_s, took_s = min(again_s, look_s), time.monotonic() - started
+        again_s, took_s = min(again_s, look_s, supervision.straggler_s), time.monotonic() - started
         await board.news(None if math.isinf(again_s) else max(again_s, 0.0))
         await asyncio.sleep(max(PAUSE_S, PAUSES_PER_LOOK * took_s))
 
@@ -158,6 +99,8 @@ class _Supervision:
         self._started = time.monotonic()
         self._drawn = len(current.answers)
         self._told_short = False
+        self._updates, self._patient_s = 0, FIRST_UPDATE_S
+        """Updates that were in, and how old the round may be then before it is said whom it waits for."""
         self._stranded_since: float | None = None
 
     def judge(self, waiting: list[int]) -> float:
@@ -214,6 +157,27 @@ class _Supervision:
         for i, name in zip(due, names, strict=True):
             silence = self._members.presence.silence(i)
             self._emit(ClientMissing(client=name, silence=silence, round=r, updates=updates, drawn=drawn))
+
+    @property
+    def straggler_s(self) -> float:
+        """Seconds until it may be said whom the round waits for."""
+        return self._started + self._patient_s - time.monotonic()
+
+    def tell_of_stragglers(self, expected: list[int]) -> None:
+        """Says whom a round waits for that has waited for long, though they give signs of life."""
+        elapsed, updates = time.monotonic() - self._started, len(self._current.updates())
+        if updates > self._updates:
+            self._updates, self._patient_s = updates, max(LONG_S, 2 * elapsed)
+        if elapsed < self._patient_s:
+            return
+        self._patient_s = 2 * elapsed
+        r, presence = self._current.number, self._members.presence
+        there = [i for i in expected if not presence.is_missing(i)]
+        doing = [f"{self._name(i)} ({presence.works(i, r)})" for i in there]
+        if doing:
+            self._emit(
+                RoundHeldUp(round=r, clients=doing, updates=updates, drawn=self._drawn, seconds=elapsed)
+            )
 
     def _excuse(self, i: int, reason: str) -> None:
         self._board.answer(i, Excused(self._name(i), reason))
