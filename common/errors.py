@@ -16,6 +16,7 @@ FedError                    exit code 1
   UnavailableError          no server answers (yet)
     NoConnectionError       not even a connection comes about
   RunError                  the run itself cannot go on
+  LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
 """
@@ -140,3 +141,9 @@ class NoConnectionError(UnavailableError):
 
 class RunError(FedError):
     """The run cannot go on."""
+
+
+class LeftOutError(FedError):
+    """A run is finished, but went on without somebody whom no setting leaves out."""
+
+    exit_code = 3

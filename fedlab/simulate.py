@@ -32,6 +32,7 @@ from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
 from fedserver.rpc.service import Service
+from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import Prepared, Similarity
@@ -64,10 +65,11 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
             client.take_turn(connection)  # Hears of the end.
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
+    tell_of_the_end(federation.board.attendance, members, run_path, emit)
 
 
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit)
+    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit, takes_turns=True)
 
 
 def _client(name: str, data_dir: str) -> Daemon:

@@ -212,6 +212,7 @@ def test_status_shows_a_running_server_to_people_and_scripts(federation: Federat
     credentials = invoke("fedserver", "status", "--server", federation.address)
     assert credentials.exit_code == 0
     assert "early" in credentials.output
+    assert "waiting, 1 of 2 clients are here" in credentials.output or "preparing" in credentials.output
 
 
 def test_status_without_a_server_says_what_to_do() -> None:
@@ -288,9 +289,18 @@ def test_logs_are_lines_for_people_objects_for_programs_or_nothing(tmp_path: Pat
     objects = [json.loads(line) for line in output("json", "--log-format", "json")]
     # Whether a run has to wait for its clients at first is a matter of luck; how many rounds it has is not.
     assert sum(found["event"] == "round_closed" for found in objects) == 2
-    assert sum(" round " in line for line in lines) == 2
+    assert sum(re.search(r" round \d/2: ", line) is not None for line in lines) == 2
     assert all(found["text"] and found["event"] and found["level"] == "notice" for found in objects)
     assert output("quiet", "-q") == []
+
+
+def test_a_round_of_clients_that_keep_a_validation_share_says_what_came_of_it(tmp_path: Path) -> None:
+    result = invoke(
+        "fedlab", "simulate", *SMALL.split(), "--validation", "0.2", "--run-dir", str(tmp_path / "r")
+    )
+    assert (
+        len(re.findall(r"round \d/2: (?:accuracy \S+ )?validation accuracy \d+\.\d\d%", result.output)) == 2
+    )
 
 
 def test_nobody_is_quiet_and_verbose_at_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -39,6 +40,8 @@ class Seat:
     indices: list[int]
     lease_s: float = 0.0
     """A client that is silent for longer is not waited for; 0: there is no such limit."""
+    sign_s: float = 0.0
+    """A client that works gives a sign of life so often; 0: the server asks for none."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Connection:
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport = transport
         self._name = name
+        self.waiting = False
+        """Whether a call for a round is open that the server has not answered."""
+        self.spoke_at = time.monotonic()
+        """When the server last heard something, or answered what it was asked."""
 
     def __enter__(self) -> Connection:
         return self
@@ -71,12 +78,17 @@ class Connection:
     def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
-        request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
+        request = pb.JoinRequest(
+            protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own, gives_signs=True
+        )
         reply = parsed(pb.JoinReply, self._transport.ask(CALLS["Join"], request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+        self.spoke_at = time.monotonic()
         if not 0 <= reply.lease_seconds < math.inf:
             raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
+        if not 0 <= reply.sign_seconds < math.inf:
+            raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -96,6 +108,7 @@ class Connection:
             dataset=reply.shard.dataset if reply.HasField("shard") else None,
             indices=list(reply.shard.indices),
             lease_s=reply.lease_seconds,
+            sign_s=reply.sign_seconds,
         )
 
     def pull(
@@ -113,20 +126,27 @@ class Connection:
             resume=download.resume(),
         )
         frames = self._transport.pull(CALLS["PullRound"], request.SerializeToString())
-        first = parsed(pb.RoundFrame, next(frames, b""))
+        self.waiting = True
+        try:
+            first = parsed(pb.RoundFrame, next(frames, b""))
+        finally:
+            self.waiting, self.spoke_at = False, time.monotonic()
         kind = first.WhichOneof("frame")
         if kind == "finished":
             end = first.finished
-            return RunEnded(end.round, end.accuracy, end.reason)
+            best = (end.best.round, end.best.accuracy) if end.HasField("best") else None
+            took_part = end.took_part if end.HasField("took_part") else None
+            return RunEnded(end.round, end.accuracy, end.reason, best, took_part)
         if kind == "resend":
             return UpdateLost(first.resend.round)
         if kind != "header":
             raise UnavailableError("the server closed the stream without a header")
         return receive_round(first.header, frames, model, download)
 
-    def renew(self, seat: Seat) -> None:
-        """Gives a sign of life."""
-        request = pb.RenewRequest(run_id=seat.run_id, client=self._name)
+    def renew(self, seat: Seat, *, going: bool = False) -> None:
+        """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
+        self.spoke_at = time.monotonic()
+        request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
         parsed(pb.RenewReply, self._transport.ask(CALLS["Renew"], request.SerializeToString()))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:

@@ -68,6 +68,16 @@ class Participant:
         arrived = phase.arrived if isinstance(phase, Handing) else None
         return self.run_id, phase.memory.last_round, self._download.position, arrived
 
+    @property
+    def doing(self) -> str:
+        """What a person is told of it."""
+        phase = self.phase
+        if isinstance(phase, Training):
+            return f"training round {phase.task.round}"
+        return (
+            f"handing in round {phase.update.round}" if isinstance(phase, Handing) else "waiting for a round"
+        )
+
     def take_turn(self, connection: Connection) -> RunEnded | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.access import diagnosis
@@ -52,6 +53,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,
+        "needed": reply.needed,
         "clients": [
             {
                 "name": client.name,
@@ -59,6 +61,8 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
                 "examples": client.examples,
                 "counted_round": client.counted_round,
                 "state": client.state,
+                "last_seen_seconds": _if_known(client, "last_seen_seconds"),
+                "reason": client.reason,
             }
             for client in reply.clients
         ],
@@ -67,6 +71,10 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "traffic": _traffic(reply),
         "others": reply.others,
     }
+
+
+def _if_known(message: Message, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
 
 
 def require_health(server: str, access: Access | None = None, timeout_s: float = 3.0) -> None:
@@ -97,6 +105,6 @@ def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]
         table.setdefault(count.client, {})[count.direction] = {
             "payload": count.payload,
             "encoded": count.encoded,
-            "socket": count.socket if count.HasField("socket") else None,
+            "socket": _if_known(count, "socket"),
         }
     return table
