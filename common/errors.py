@@ -12,6 +12,7 @@ FedError                    exit code 1
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
+  RefusedError              a demand of a server that this client's site does not allow
   TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
   RunError                  the run itself cannot go on
@@ -123,6 +124,10 @@ class UnknownClientError(FedError):
 
 class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
+
+
+class RefusedError(FedError):
+    """A demand of a server that this client's site does not allow."""
 
 
 class TooLargeError(FedError):

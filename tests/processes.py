@@ -51,6 +51,8 @@ class Federation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.address = ""
+        self.plugins = {"problem:network", "problem:data"}
+        """What clients may load; a server's own are added."""
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "problem.py", folder)
@@ -59,6 +61,7 @@ class Federation:
         self, *flags: str, listen: str = "127.0.0.1:0", name: str = "server", through: Sequence[str] = ()
     ) -> str:
         """Starts a server and returns its address."""
+        self.plugins |= {flag for flag in flags if re.fullmatch(r"\w+:\w+", flag)}
         flags = ("run", "--listen", listen, "--run-dir", "run", *flags)
         self.start(name, "fedserver", *flags, through=through)
         self.address = self.wait_for(name, r"listening on (\S+)")
@@ -68,7 +71,9 @@ class Federation:
         self, name: str, *flags: str, server: str = "", process: str = "", through: Sequence[str] = ()
     ) -> None:
         """Starts a client with a state directory of its own; its process may have another name."""
-        own = ("--server", server or self.address, "--name", name, "--state-dir", f"state/{name}")
+        own = ["--server", server or self.address, "--name", name, "--state-dir", f"state/{name}"]
+        for plugin in sorted(self.plugins):
+            own += ["--allow-plugin", plugin]
         self.start(process or name, "fedclient", "run", *own, *flags, through=through)
 
     def start(self, name: str, program: str, *arguments: str, through: Sequence[str] = ()) -> None:

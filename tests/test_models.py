@@ -124,7 +124,7 @@ def test_a_plugged_in_model_has_its_last_layer_as_classifier(
     [
         ("def f(n): return 3", "expected factory.* -> nn.Module, got int"),
         ("def f(n): raise KeyError('x')", "factory.10. failed"),
-        ("f = 3", "has no callable 'f'"),
+        ("f = 3", "defines no function or class 'f'"),
         ("import does_not_exist", "importing .* failed"),
     ],
 )

@@ -29,9 +29,11 @@ from common.wire.chunks import START, Position
 from fedclient import events
 from fedclient.rpc.connection import Connection, PushReply, Seat
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.run.demands import Demands
 from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.run.turn import PUSH_TRIES, Participant
+from fedclient.site import Site
 from fedclient.store.memory_state import MemoryRunState
 from fedclient.store.stored_update import Sender
 from fedclient.training.task import Task, Update
@@ -92,7 +94,8 @@ class Client:
         trainer = Trainer(model, batches, 0, 0)
         sender = Sender("a1", "clinic", seat.fingerprint, 20)
         self.state = MemoryRunState()
-        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1)
+        demands = Demands(seat, Site(), own_data=False)
+        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
         self.participant = Participant(equipment, None, self.told.append)
 
     def round(self, r: int, **changes: object) -> ReceivedRound:

@@ -51,7 +51,7 @@ class Daemon:
         backoff = Backoff()
         while True:
             try:
-                with Connection(self._transport(), self._config.name) as connection:
+                with self._connection() as connection:
                     seat = self.join(connection)
                     with heartbeat(connection, seat):
                         while (ended := self.take_turn(connection)) is None:
@@ -69,6 +69,9 @@ class Daemon:
         if not ended.reason:
             self._emit(RunFinished(run=seat.run_id, round=ended.round, accuracy=ended.accuracy))
         return ended
+
+    def _connection(self) -> Connection:
+        return Connection(self._transport(), self._config.name, self._config.data_dir)
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is not None else None

@@ -36,6 +36,10 @@ class Minibatches:
             return np.arange(n), order[:0]
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
+    def work(self, rules: Rules) -> tuple[int, int]:
+        """How many steps a round has, and how many examples are in each."""
+        return _work(rules, len(self.split(rules.validation)[0]))
+
     def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
@@ -55,9 +59,8 @@ class Minibatches:
         """
         own = self.split(rules.validation)[0]
         n = len(own)
-        size = n if rules.batch_size is None else min(rules.batch_size, n)
+        steps, size = _work(rules, n)
         per_epoch = n // size
-        steps = rules.local_steps if rules.local_steps is not None else (rules.local_epochs or 1) * per_epoch
         random = seeds.stream(self._seed, seeds.BATCHES, rules.round, self._index)
         order = np.arange(n)
         for k in range(steps):
@@ -65,3 +68,9 @@ class Minibatches:
             if at == 0 and size < n:
                 order = random.permutation(n)
             yield torch.from_numpy(own[order[at * size : (at + 1) * size]])
+
+
+def _work(rules: Rules, n: int) -> tuple[int, int]:
+    size = n if rules.batch_size is None else min(rules.batch_size, n)
+    steps = rules.local_steps if rules.local_steps is not None else (rules.local_epochs or 1) * (n // size)
+    return steps, size
