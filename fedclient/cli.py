@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedclient.rpc.round_stream import RunEnded
 
 START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
-ALLOWED = "What the server may ask for"
+ALLOWED = "Permissions"
 
 
 @click.group(
