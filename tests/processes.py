@@ -52,7 +52,7 @@ class Federation:
         self.folder = folder
         self.address = ""
         self.plugins = {"problem:network", "problem:data"}
-        """What clients may load; a server's own are added."""
+        """What clients may load; what a process is told to load is added."""
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "problem.py", folder)
@@ -61,7 +61,6 @@ class Federation:
         self, *flags: str, listen: str = "127.0.0.1:0", name: str = "server", through: Sequence[str] = ()
     ) -> str:
         """Starts a server and returns its address."""
-        self.plugins |= {flag for flag in flags if re.fullmatch(r"\w+:\w+", flag)}
         flags = ("run", "--listen", listen, "--run-dir", "run", *flags)
         self.start(name, "fedserver", *flags, through=through)
         self.address = self.wait_for(name, r"listening on (\S+)")
@@ -78,6 +77,7 @@ class Federation:
 
     def start(self, name: str, program: str, *arguments: str, through: Sequence[str] = ()) -> None:
         """Starts a process whose output goes to a log; `through` is a module that runs it, with arguments."""
+        self.plugins |= {argument for argument in arguments if re.fullmatch(r"[a-z]\w*:[a-z]\w*", argument)}
         command = [*through, program, *arguments]
         (self.folder / f"{name}.log").touch()
         self.processes[name] = zygote().start(*command, folder=self.folder, log=self.folder / f"{name}.log")

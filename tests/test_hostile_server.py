@@ -258,4 +258,6 @@ def test_a_site_that_allows_a_plug_in_runs_it(federation: Federation) -> None:
             assert federation.exit_code(name) == (2 if flag == "--allow-plugin" else 1)
             assert (federation.folder / "ran").exists()
     assert "expected factory(num_classes) -> nn.Module, got NoneType" in server.reasons["model-plugin"]
-    assert "trains model 'problem:network', this client takes evil:main only" in federation.log(name)
+    line = "the run trains model 'problem:network', this client takes evil:main only; change its --model"
+    assert federation.log(name).splitlines()[-1] == f"Error: {line}"
+    assert server.reasons[name] == line
