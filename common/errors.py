@@ -24,6 +24,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+MOST_SHOWN = 4000
+"""Characters of an error."""
+
 
 class FedError(Exception):
     """Root of all errors that a user may see."""
@@ -31,8 +34,8 @@ class FedError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """One line, whatever words of a peer are in it."""
-        return printable(super().__str__())
+        """One line, whatever words of a peer are in it, and however many."""
+        return printable(super().__str__(), MOST_SHOWN)
 
 
 def printable(text: str, most: int | None = None) -> str:

@@ -3,7 +3,7 @@
 A module is a file `module.py` or a package `module/__init__.py` in the current directory, and nothing else:
 where it lies is settled before a line of it runs, so that a name cannot reach into installed packages, the
 standard library or folders that happen to be there. A factory is a function or class that the module itself
-defines. Which names a server may give to a client is for the client's site to say (`fedclient/demands.py`).
+defines. Which names a server may give to a client is for the client's site to say (`fedclient/site.py`).
 """
 
 from __future__ import annotations

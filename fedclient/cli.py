@@ -144,9 +144,10 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
     """
     flags = Flags(**given)
+    site = flags.site
     commandline.require_encrypted(flags.server, certs, insecure)
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
-    end = _take_part(flags, flags.site, credentials, emit)
+    end = _take_part(flags, site, credentials, emit)
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
 

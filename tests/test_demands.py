@@ -132,6 +132,15 @@ def test_the_data_directory_is_not_told_whatever_its_name() -> None:
     assert told("a b/c d/train is empty", "a b/c d") == "[a path of this client] is empty"
 
 
+def test_a_reason_is_told_where_the_current_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert told("/x/y is empty") == "[a path of this client] is empty"
+
+
 def test_other_reasons_are_told_as_they_are() -> None:
     for reason in (
         "the loss is nan at step 3; lower --eta-l",

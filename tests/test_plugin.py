@@ -11,6 +11,7 @@ import pytest
 from common import plugin
 from common.errors import ConfigError, FedError, RefusedError
 from fedclient.site import Site
+from tests.test_cli import invoke
 
 MARK = "from pathlib import Path\nPath('ran').write_text(__name__)\n"
 
@@ -101,6 +102,13 @@ def test_a_client_takes_built_in_names_and_exactly_what_its_site_allows() -> Non
         with pytest.raises(RefusedError, match="not built in here") as caught:
             site.require_dataset(name)
         assert len(str(caught.value)) < 200
+
+
+def test_what_is_allowed_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "a:b c.d:e", "no-name"):
+        monkeypatch.setenv("FEDCLIENT_RUN_ALLOW_PLUGIN", text)
+        result = invoke("fedclient", "run", "--server", "192.0.2.1:1")
+        assert ("got 'no-name'" in result.output) == (text == "no-name")
 
 
 @pytest.mark.parametrize("expected", ["cnn", "mine:network"])

@@ -80,7 +80,7 @@ class Connection:
         request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
         reply = parsed(pb.JoinReply, self._transport.ask(CALLS["Join"], request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
-            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         if not 0 <= reply.lease_seconds < math.inf:
             raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
         if len(reply.shard.indices) > MAX_SHARD:

@@ -5,11 +5,11 @@ A path can name people, projects and patients. It stays in the client's own log.
 
 from __future__ import annotations
 
-import os
 import re
 import site
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 MOST = 500
@@ -24,14 +24,16 @@ _PATH = re.compile(
 
 def told(reason: str, data_dir: str = "data") -> str:
     """A reason as the server gets to know it."""
-    places = _places() | {str(Path(data_dir).absolute()), f"{data_dir}/"}
-    for place in sorted(places, key=len, reverse=True):
+    for place in sorted(_places(data_dir), key=len, reverse=True):
         reason = reason.replace(place, "/")
     return _PATH.sub(_STANDS_FOR_PATH, reason)[:MOST]
 
 
-def _places() -> set[str]:
+def _places(data_dir: str) -> set[str]:
     """Where this process is at home; names with blanks in them are found here whole."""
-    found = {sys.prefix, sys.base_prefix, tempfile.gettempdir(), *site.getsitepackages(), *sys.path}
-    found |= {str(Path.cwd()), str(Path.home()), os.environ.get("VIRTUAL_ENV", "")}
-    return {place for place in found if len(place) > 1 and Path(place).is_absolute()}
+    found = {sys.prefix, sys.base_prefix, *site.getsitepackages(), *sys.path, data_dir}
+    for place in (Path.cwd, Path.home, Path(data_dir).absolute, tempfile.gettempdir):
+        with suppress(OSError, RuntimeError):  # There may be no such place any more.
+            found.add(str(place()))
+    absolute = {place for place in found if len(place) > 1 and Path(place).is_absolute()}
+    return absolute | ({f"{data_dir}/"} if data_dir else set())

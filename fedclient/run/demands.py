@@ -72,7 +72,7 @@ def _require_sense(seat: Seat) -> None:
     """Raises for numbers that no run can have, and for some that none should."""
     spec, shape = seat.model, seat.model.image_shape
     if spec.dtype not in IMAGE_DTYPES or not DTYPES[spec.dtype].trains:
-        raise WireError.broken_contract(f"a model is float32 or float64, got {spec.dtype!r}")
+        raise WireError.broken_contract(f"a model is float32 or float64, got {spec.dtype[:16]!r}")
     if not 1 <= spec.num_classes <= MAX_CLASSES or len(seat.class_names) not in (0, spec.num_classes):
         raise RefusedError(
             f"expected up to {MAX_CLASSES} classes and as many names, "
