@@ -12,6 +12,7 @@ FedError                    exit code 1
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
+  RefusedError              a demand of a server that this client's site does not allow
   TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
     NoConnectionError       not even a connection comes about
@@ -25,6 +26,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+MOST_SHOWN = 4000
+"""Characters of an error."""
+
 
 class FedError(Exception):
     """Root of all errors that a user may see."""
@@ -32,8 +36,8 @@ class FedError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """One line, whatever words of a peer are in it."""
-        return printable(super().__str__())
+        """One line, whatever words of a peer are in it, and however many."""
+        return printable(super().__str__(), MOST_SHOWN)
 
 
 def printable(text: str, most: int | None = None) -> str:
@@ -125,6 +129,10 @@ class UnknownClientError(FedError):
 
 class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
+
+
+class RefusedError(FedError):
+    """A demand of a server that this client's site does not allow."""
 
 
 class TooLargeError(FedError):

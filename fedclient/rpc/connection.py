@@ -15,11 +15,15 @@ from common.tensors.layout import Layout
 from common.wire.calls import CALLS
 from common.wire.chunks import PROTOCOL_VERSION, START, Position, chunk_frames, name_of, parsed
 from fedclient.rpc.download import Download
+from fedclient.rpc.reasons import told
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost, receive_round
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
+
+MAX_SHARD = 1 << 24
+"""Examples; their numbers make a message of almost the largest size."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,15 @@ class PushReply:
 class Connection:
     """A client's conversation with the server of its run."""
 
-    def __init__(self, transport: Transport, name: str) -> None:
+    def __init__(self, transport: Transport, name: str, data_dir: str = "data") -> None:
+        """`data_dir` is not named to the server."""
         self._transport = transport
         self._name = name
         self.waiting = False
         """Whether a call for a round is open that the server has not answered."""
         self.spoke_at = time.monotonic()
         """When the server last heard something, or answered what it was asked."""
+        self._data_dir = data_dir
 
     def __enter__(self) -> Connection:
         return self
@@ -83,12 +89,14 @@ class Connection:
         )
         reply = parsed(pb.JoinReply, self._transport.ask(CALLS["Join"], request.SerializeToString()))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
-            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         self.spoke_at = time.monotonic()
         if not 0 <= reply.lease_seconds < math.inf:
             raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
         if not 0 <= reply.sign_seconds < math.inf:
             raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")
+        if len(reply.shard.indices) > MAX_SHARD:
+            raise WireError.broken_contract(f"a shard has {MAX_SHARD} examples at the most")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -176,8 +184,9 @@ class Connection:
 
     def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> PushReply:
         """Says that there will be no update for this round or, if `leaving`, for any later one."""
+        declined = told(reason, self._data_dir)
         header = pb.UpdateHeader(
-            run_id=seat.run_id, client=self._name, round=r, declined=reason, leaving=leaving
+            run_id=seat.run_id, client=self._name, round=r, declined=declined, leaving=leaving
         )
         return self._pushed(iter([pb.UpdateFrame(header=header).SerializeToString()]))
 

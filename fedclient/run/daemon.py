@@ -69,7 +69,7 @@ class Daemon:
         backoff, told = Backoff(), ""
         while True:
             try:
-                with Connection(self._transport(), self._config.name) as connection:
+                with self._connection() as connection:
                     seat = self._take_seat(connection)
                     self._heartbeat = Heartbeat(connection, seat)
                     with self._heartbeat:
@@ -108,6 +108,9 @@ class Daemon:
                 )
             )
         return ended
+
+    def _connection(self) -> Connection:
+        return Connection(self._transport(), self._config.name, self._config.data_dir)
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is not None else None
