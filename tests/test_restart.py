@@ -137,19 +137,62 @@ def test_every_way_of_training_survives_a_killed_server(tmp_path: Path, flags: s
         broken.close()
 
 
-def test_a_damaged_checkpoint_is_passed_over(undisturbed: Federation, federation: Federation) -> None:
+def flip_a_bit(path: Path, at: int) -> None:
+    """As a bad disk does."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damaged", ["checkpoints/round-000003", "ledger/client-00001-round-000003"])
+def test_a_damaged_checkpoint_or_variate_is_passed_over(
+    undisturbed: Federation, federation: Federation, damaged: str
+) -> None:
     address = federation.server(
         *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "after the checkpoint", 3)
     )
     start_clients(federation)
     federation.wait_for_death("first")
-    newest = federation.folder / "run" / "checkpoints" / "round-000003.safetensors"
-    data = bytearray(newest.read_bytes())
-    data[-100] ^= 1
-    newest.write_bytes(data)
+    flip_a_bit(federation.folder / "run" / f"{damaged}.safetensors", -100)
     federation.server(*FLAGS, listen=address)
     federation.finish()
     assert "its checksum is wrong; going back to an older checkpoint" in federation.log("server")
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_variate_that_is_damaged_while_it_is_needed_ends_the_server_and_not_the_run(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    """The clients wait, and the next process goes back to where the variate before is whole."""
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("stop", "before broadcast", 4)
+    )
+    start_clients(federation)
+    federation.wait_for_stop("first")
+    flip_a_bit(federation.folder / "run" / "ledger" / "client-00000-round-000003.safetensors", -1)
+    federation.go_on("first")
+    assert federation.exit_code("first") == 1
+    assert "its checksum is wrong; a server that is started again" in federation.log("first").splitlines()[-1]
+    del federation.processes["first"]
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_damaged_variate_of_a_client_is_replaced_by_the_copy_of_the_server(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
+    (held,) = (federation.folder / "state" / "b").glob("run-*/variate-*.safetensors")
+    flip_a_bit(held, -1)
+    federation.client("b")
+    federation.finish()
+    log = federation.log("b")
+    assert "variate-000002.safetensors is damaged: its checksum is wrong; going on without it" in log
+    assert "the variate of round 2 came back from the server" in log
     assert_same_result(federation, undisturbed)
 
 
@@ -196,7 +239,7 @@ def test_a_c_with_unknown_weights_is_not_gone_on_with(undisturbed: Federation, t
         known, unknown = (b'total_weight\\": 2.0', b'total_weight\\":null')
         data = path.read_bytes()
         assert known in data
-        path.write_bytes(data.replace(known, unknown))
+        path.write_bytes(data.replace(known, unknown).replace(b'"crc32c":"', b'"no-crc":"'))
     flags = [*FLAGS, "--weighting", "examples"]
     other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *flags)
     assert other.exit_code("server") == 1

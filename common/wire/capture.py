@@ -14,6 +14,7 @@ from typing import BinaryIO
 import google_crc32c
 from google.protobuf.message import DecodeError
 
+from common.atomic import PRIVATE
 from common.errors import ConfigError, DataError
 from common.events import CaptureCutOff, CaptureStopped, Emit
 from common.locks import lock
@@ -56,6 +57,7 @@ class CaptureWriter:
         self._file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(PRIVATE)
             self._file = path.open("ab", buffering=0)
             if not lock(self._file):
                 self._close()

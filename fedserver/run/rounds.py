@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 from common import seeds
-from common.errors import RunError
+from common.errors import RunError, StateError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
 from common.server_step.rules import Rules
@@ -78,8 +78,8 @@ class Rounds:
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
-        except OSError:
-            # The run is not over: it goes on here once the disk is well again.
+        except (OSError, StateError):
+            # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
         except Exception as error:
             await self._board.end(str(error))

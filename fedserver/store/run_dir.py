@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from common import json_files
+from common.atomic import PRIVATE
 from common.errors import ConfigError, StateError
 from common.locks import lock
 from common.records.base import FORMAT
@@ -37,6 +38,7 @@ class RunDir:
         """config.json of the run that goes on here; None for a new one."""
         try:
             path.mkdir(parents=True, exist_ok=True)
+            (path / ".lock").touch(PRIVATE)
             self._lock = (path / ".lock").open("w")
         except OSError as error:
             raise self._unwritable(error) from error
