@@ -132,7 +132,7 @@ def test_every_setting_has_a_flag() -> None:
         (["--dataset", "mnist"], "unknown data set 'mnist'"),
         (["--partition", "missing.json"], "--partition missing.json: no such file"),
         (["--listen", "nowhere"], "--listen must be HOST:PORT"),
-        (["--config", "missing.toml"], "--config missing.toml cannot be read"),
+        (["--config", "missing.toml"], "--config missing.toml cannot be read: No such file or directory"),
         (["--seed", "-1"], "--seed must be from 0"),
         (["--num-clients", "100000"], "--num-clients must be at most"),
         (["--batch-size", "many"], "expected a whole number or full, got 'many'"),
@@ -147,6 +147,19 @@ def test_settings_that_cannot_work_end_in_one_line_and_code_2(
     assert result.exit_code == 2
     assert message in result.output.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("many", "-3"):
+        monkeypatch.setenv("FEDSERVER_RUN_ROUNDS", value)
+        last = invoke("fedserver", "run").output.splitlines()[-1]
+        assert "--rounds" in last
+        assert last.endswith("(from FEDSERVER_RUN_ROUNDS in the environment)")
+    monkeypatch.delenv("FEDSERVER_RUN_ROUNDS")
+    (tmp_path / "run.toml").write_text("rounds = 0")
+    last = invoke("fedserver", "run", "--config", str(tmp_path / "run.toml")).output.splitlines()[-1]
+    assert last == "Error: --rounds must be at least 1, got 0 (from the file of --config)"
+    assert invoke("fedserver", "run", "--rounds", "0").output.splitlines()[-1].endswith("got 0")
 
 
 def test_an_unknown_setting_in_a_file_is_named(tmp_path: Path) -> None:
@@ -256,6 +269,23 @@ def test_a_model_card_has_d_v_and_the_multiplier(arguments: list[str], d: int, v
     elements = [math.prod(tensor["shape"]) for tensor in card["tensors"] if tensor["svr"]]
     assert sum(elements) == v
     assert "S_svr" in invoke("fedlab", "model", *arguments).output
+
+
+def test_a_partition_can_just_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fedlab", "partition", "--num-clients", "5")
+    assert result.exit_code == 0
+    assert result.output.count("287") == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_impossible_place_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file" / "out")
+    for arguments in (["partition", "--out", out], ["report", "tests/data/run", "--out", out]):
+        result = invoke("fedlab", *arguments)
+        assert result.exit_code == 1
+        assert result.stderr == f"Error: {out}: Not a directory\n"
 
 
 def test_a_partition_is_written_and_shown(tmp_path: Path) -> None:

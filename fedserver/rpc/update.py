@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 
-from common.errors import Fault, WireError
+from common.errors import Fault, WireError, printable
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.members.seats import Member
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 
+_ID = re.compile("[0-9a-f-]{1,64}")
 MAX_REASON = 200
 """Characters of a client's own words that are kept."""
 
@@ -39,6 +41,9 @@ def require_sound(update: Update, member: Member, fingerprint: str) -> None:
             f"the update is of another model: expected fingerprint {fingerprint[:12]}, "
             f"got {update.fingerprint[:12] or 'none'}",
         )
+    if not _ID.fullmatch(update.update_id):
+        got = printable(update.update_id, 80)
+        raise WireError.broken_contract(f"update_id must be 1 to 64 hex digits and dashes, got {got!r}")
     if update.steps < 1:
         raise WireError.broken_contract(f"steps (K_i) must be at least 1, got {update.steps}")
     if update.examples != member.examples:
