@@ -193,6 +193,7 @@ def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federatio
         assert federation.exit_code(name) == 2, federation.log(name)
         assert federation.log(name).splitlines()[-1].startswith(message)
         assert "Traceback" not in federation.log(name)
+        assert not (federation.folder / f"run{k}").exists(), "a run that never began leaves nothing behind"
 
 
 def test_a_port_in_use_and_a_used_run_directory_are_named(federation: Federation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -194,6 +195,34 @@ def test_a_damaged_variate_of_a_client_is_replaced_by_the_copy_of_the_server(
     assert "variate-000002.safetensors is damaged: its checksum is wrong; going on without it" in log
     assert "the variate of round 2 came back from the server" in log
     assert_same_result(federation, undisturbed)
+
+
+def test_damaged_lines_of_rounds_are_set_aside_and_written_again(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    """From the checkpoints, as far as they reach; bytes by tensor are nowhere else, and are lost."""
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "after the checkpoint", 5)
+    )
+    start_clients(federation)
+    federation.wait_for_death("first")
+    run = federation.folder / "run"
+    for name, damaged in (("rounds.jsonl", 2), ("traffic.jsonl", 1)):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        lines[damaged] = b"\0" * 40 + lines[damaged][40:]
+        (run / name).write_bytes(b"".join(lines))
+    (run / "rounds.jsonl.damaged-1").touch()
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    log = federation.log("server")
+    assert re.search(r"rounds\.jsonl: 1 of \d lines are damaged; .* kept as rounds\.jsonl\.damaged-2", log)
+    assert "traffic.jsonl: 1 of 5 lines are damaged" in log
+    assert (run / "traffic.jsonl.damaged-1").read_bytes().count(b"\n") == 5
+    for file in ("model", "control"):
+        assert federation.bytes(file) == undisturbed.bytes(file)
+    for ours, theirs in zip(federation.rounds(), undisturbed.rounds(), strict=True):
+        assert all(ours[key] == theirs[key] for key in ("round", "accuracy", "loss", "drift", "norms"))
+    assert [line["round"] for line in federation.traffic()] == [1, 3, 4, 5]
 
 
 def test_other_settings_are_refused_with_the_difference(undisturbed: Federation, tmp_path: Path) -> None:

@@ -65,6 +65,23 @@ class CheckpointUnusable(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FileSetAside(Event):
+    """A file that grows by a line a round is damaged; the run goes on with what is good in it."""
+
+    level: ClassVar[Level] = Level.WARNING
+    path: str
+    aside: str
+    """What it is called now."""
+    damaged: int
+    good: int
+    """Lines that were taken over."""
+
+    def text(self) -> str:
+        lines = f"{self.damaged} of {self.damaged + self.good} lines"
+        return f"{self.path}: {lines} are damaged; going on with the others, the file is kept as {self.aside}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
     """All rounds are over."""
 

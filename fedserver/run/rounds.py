@@ -105,15 +105,14 @@ class Rounds:
 
     async def _catch_up(self, run: Run, done: int) -> None:
         """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.go_back(done)
-        for record in recorded:
-            if record.accuracy is not None:
-                self._board.last = Result(record.round, record.accuracy, record.loss)
-        last = recorded[-1].round if recorded else 0
+        recorded = self._run_dir.go_back(done, self._emit)
         for r in run.checkpoints.rounds():
-            if last < r <= done:
+            if r <= done and r not in recorded:
                 checkpoint = run.checkpoints.read(r)
                 await self._report(run, checkpoint.flat, checkpoint.closing)
+        for record in self._run_dir.records():
+            if record.accuracy is not None:
+                self._board.last = Result(record.round, record.accuracy, record.loss)
 
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
