@@ -55,6 +55,21 @@ class RunResumed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinishedBefore(Event):
+    """A server was started on a run that has nothing left to train."""
+
+    rounds: int
+    accuracy: float | None
+    run_dir: str
+
+    def text(self) -> str:
+        known = "" if self.accuracy is None else f", accuracy {self.accuracy:.2%}"
+        done = f"{self.round} of {self.rounds} rounds{known}"
+        another = "for another one give another --run-dir (with compose: RUN=name)"
+        return f"run {self.run} in {self.run_dir} is finished ({done}); {another}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointUnusable(Event):
     """A checkpoint is damaged, and an older one is tried."""
 

@@ -20,6 +20,7 @@ from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.run.board import Board, Result
@@ -113,6 +114,13 @@ class Rounds:
         for record in self._run_dir.records():
             if record.accuracy is not None:
                 self._board.last = Result(record.round, record.accuracy, record.loss)
+        if self._run_dir.finished():
+            self._tell_of_the_end(done)
+
+    def _tell_of_the_end(self, done: int) -> None:
+        last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
+        accuracy = None if last is None else last.accuracy
+        self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
