@@ -182,9 +182,11 @@ def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federatio
     cases = {
         "--svr head": "Error: --svr 'head' selects no parameter",
         "--model vgg11 --dataset problem:data": "Error: model vgg11 does not take examples of shape 6",
+        "--model broken:net": "Error: model broken:net: factory(10) failed in broken.py, line 4: Zero",
         "--model nowhere:f": "Error: nowhere:f: no module 'nowhere' in the current directory",
         "--num-clients 5000": "Error: --num-clients is 5000, but there are only 1437 examples to share",
     }
+    (federation.folder / "broken.py").write_text("import torch\n\ndef net(n):\n    return n / 0\n")
     for k, (flags, message) in enumerate(cases.items()):
         name = f"server{k}"
         federation.start(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from common import plugin
 from common.data import published
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
 from common.names import class_number
 
@@ -194,7 +194,8 @@ def _from_factory(name: str, split: str) -> Dataset:
         images, labels = (np.asarray(part) for part in factory(split))
     except Exception as error:
         raise DataError(
-            f"data set {name}: expected factory({split!r}) -> (images, labels), got {error!r}"
+            f"data set {name}: expected factory({split!r}) -> (images, labels), "
+            f"got {error!r}{place_in_plugin(error)}"
         ) from error
     if str(images.dtype) not in IMAGE_DTYPES:
         raise DataError(f"data set {name}: images must be {', '.join(IMAGE_DTYPES)}, got {images.dtype}")
