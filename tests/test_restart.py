@@ -197,6 +197,20 @@ def test_a_damaged_variate_of_a_client_is_replaced_by_the_copy_of_the_server(
     assert_same_result(federation, undisturbed)
 
 
+def test_a_server_without_a_whole_copy_of_a_lost_variate_says_so(federation: Federation) -> None:
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
+    shutil.rmtree(federation.folder / "state" / "b")
+    run = federation.folder / "run"
+    seats = {seat["name"]: seat["index"] for seat in json.loads((run / "config.json").read_text())["clients"]}
+    kept = run / "ledger" / f"client-0000{seats['b']}-round-000002.safetensors"
+    flip_a_bit(kept, -1)
+    federation.client("b")
+    federation.wait_for("server", rf"because of this server's disk: \S*{kept.name} is damaged")
+
+
 def test_damaged_lines_of_rounds_are_set_aside_and_written_again(
     undisturbed: Federation, federation: Federation
 ) -> None:
