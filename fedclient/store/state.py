@@ -147,6 +147,8 @@ class RunFiles:
                 try:
                     safetensors_files.require_whole(self._file(r))
                 except StateError as error:
+                    if isinstance(error.__cause__, OSError):
+                        raise error.__cause__ from error  # What cannot be read now may still be whole.
                     reasons.append(str(error))
                     self._file(r).unlink()
         return reasons
