@@ -14,6 +14,7 @@ FedError                    exit code 1
   WrongRunError             a peer of another run, protocol version or model
   TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
+    NoConnectionError       not even a connection comes about
   RunError                  the run itself cannot go on
 
 A message is one line: what was expected, what came, what to do.
@@ -143,6 +144,10 @@ class TooLargeError(FedError):
 
 class UnavailableError(FedError):
     """No server answers."""
+
+
+class NoConnectionError(UnavailableError):
+    """No connection to the server comes about; `common.access.diagnosis` may know why."""
 
 
 class RunError(FedError):

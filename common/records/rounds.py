@@ -60,8 +60,8 @@ class RoundRecord(Record):
     """Accuracy by class, null for a class without test examples; left out where x was not evaluated."""
     updates: Positive
     """Updates that entered x."""
-    left_out: dict[str, float | None] | None = None
-    """With --norm-bound: clients whose update was too large, and its size in medians of the round."""
+    clipped: dict[str, float | None] | None = None
+    """Clients whose update was too large to count in full, with its size in medians; if there are any."""
     train_loss: float
     """Mean over these updates of each client's mean training loss."""
     validation_accuracy: float | None

@@ -26,6 +26,8 @@ class Update:
     validation_accuracy: float | None = None
     update_id: str = ""
     train_seconds: float = 0.0
+    follows: bool = False
+    """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 
 
 @dataclass(frozen=True)
