@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
@@ -52,9 +53,38 @@ class Command(click.Command):
                 # All explanations start in one column, whatever heading they are under.
                 formatter.write_dl([(names.ljust(width), text) for names, text in records], HELP_COLUMN)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the flags; a value that is wrong is told with where it came from."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if error.param is not None and (origin := _origin(ctx, error.param)):
+                text = f"{error.message.rstrip('.')} ({origin})"
+                raise click.BadParameter(text, ctx, error.param) from error
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; an error about a flag that was not given says where its value came from."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            named = {word.rstrip(":,;") for word in str(error).split()}
+            origins = (_origin(ctx, each) for each in self.params if named.intersection(each.opts))
+            if origin := next(filter(None, origins), None):
+                raise ConfigError(f"{error} ({origin})") from error
+            raise
+
     def get_short_help_str(self, limit: int = 0) -> str:
         """The first sentence in a list of commands, never cut."""
         return super().get_short_help_str(sys.maxsize)
+
+
+def _origin(ctx: click.Context, parameter: click.Parameter) -> str | None:
+    """Where the value of a flag came from, if it was not given as one."""
+    source = ctx.get_parameter_source(parameter.name or "")
+    if source is ParameterSource.ENVIRONMENT:
+        return f"from {ctx.auto_envvar_prefix}_{(parameter.name or '').upper()} in the environment"
+    return "from the file of --config" if source is ParameterSource.DEFAULT_MAP else None
 
 
 class Group(click.Group):
@@ -82,7 +112,9 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}

@@ -25,6 +25,8 @@ A message is one line: what was expected, what came, what to do.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from traceback import extract_tb
 
 MOST_SHOWN = 4000
 """Characters of an error."""
@@ -43,6 +45,16 @@ class FedError(Exception):
 def printable(text: str, most: int | None = None) -> str:
     """A peer's words, fit for one line: what cannot be printed is a space, what goes beyond `most` is cut."""
     return "".join(character if character.isprintable() else " " for character in text[:most])
+
+
+def place_in_plugin(error: BaseException) -> str:
+    """Where in a plug-in's own code, which is below the current directory, an error was raised."""
+    here = Path.cwd()
+    for frame in reversed(extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(here) and "site-packages" not in path.parts:
+            return f" in {path.relative_to(here)}, line {frame.lineno}"
+    return ""
 
 
 class ConfigError(FedError):

@@ -75,7 +75,7 @@ def test_a_server_that_gathers_clients_serves_before_there_is_a_model(preparing:
     with grpc.insecure_channel(preparing.address) as channel:
         assert next(state for state in states(channel) if state == "SERVING")
     preparing.client("a")
-    preparing.wait_for("server", "they make up the run")
+    preparing.wait_for("server", "nobody else has joined")
     (preparing.folder / "go").touch()
     preparing.finish()
 

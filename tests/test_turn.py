@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from common.errors import (
 from common.events import Event
 from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
-from common.tensors.layout import Flat, Layout, fingerprint
+from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
@@ -36,6 +38,7 @@ from fedclient.run.prepare import Equipment
 from fedclient.run.turn import PUSH_TRIES, RESENDS, Participant
 from fedclient.site import Site
 from fedclient.store.memory_state import MemoryRunState
+from fedclient.store.state import RunFiles
 from fedclient.store.stored_update import Sender
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
@@ -266,6 +269,24 @@ def test_a_client_that_cannot_go_on_ends_with_its_reason_even_if_nobody_hears_it
     assert server.asked[-1] == ("leave", 0, expected)
     unheard = [event for event in client.told if isinstance(event, events.LeavingUnheard)]
     assert len(unheard) == isinstance(telling, Exception)
+
+
+def test_a_variate_that_is_damaged_is_asked_for_with_the_round(client: Client, tmp_path: Path) -> None:
+    client.participant._state = files = RunFiles(tmp_path)
+    feddyn = {"algorithm": "feddyn", "prox_weight": 0.1}
+    client.turn(Server(client.round(1, **feddyn), ACCEPTED))
+    (held,) = tmp_path.glob("variate-*")
+    whole = files.read(1, client.layout.part(Purpose.MODEL))
+    held.write_bytes(held.read_bytes()[:-1] + b"x")
+    counted = replace(client.round(2, **feddyn), counted_round=1)
+    server = Server(counted)
+    assert client.turn(server) is None
+    assert server.asked == [("pull", 1, [])]
+    assert client.kinds()[-1] is events.StateDamaged
+    server = Server(replace(counted, lost_variate=whole), ACCEPTED)
+    client.turn(server)
+    assert server.asked == [("pull", 1, [0]), ("push", 2, START)], "0: it has none at all"
+    assert client.kinds()[-2:] == [events.VariateReturned, events.RoundTrained]
 
 
 def _raising(error: Exception) -> Callable[..., Any]:

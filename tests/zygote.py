@@ -228,7 +228,7 @@ def _fork_worker(connection: int) -> _ForkedWorker:
 
 
 def _become_worker(connection: int) -> None:
-    """What `python -P -m fedserver.worker FD` does."""
+    """What `python -P -m fedserver.worker.lifeline FD` does once it has torch."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _close_all_but(connection)
     sys.path.pop(0)

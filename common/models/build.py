@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from common import plugin, seeds
-from common.errors import ConfigError
+from common.errors import ConfigError, place_in_plugin
 from common.models.cnn import CNN
 from common.models.mlp import MLP
 from common.models.names import BUILT_IN, require_known
@@ -63,7 +63,8 @@ def _from_factory(spec: ModelSpec) -> nn.Module:
     try:
         model = factory(spec.num_classes)
     except Exception as error:
-        raise ConfigError(f"model {spec.name}: factory({spec.num_classes}) failed: {error!r}") from error
+        failed = f"factory({spec.num_classes}) failed{place_in_plugin(error)}"
+        raise ConfigError(f"model {spec.name}: {failed}: {error!r}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(
             f"model {spec.name}: expected factory(num_classes) -> nn.Module, got {type(model).__name__}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from common.errors import FedError, RefusedError, SupersededError, UnavailableError, WireError
+from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.tensors.layout import Flat
@@ -16,6 +16,7 @@ from fedclient.events import (
     Diverged,
     ResidualsLost,
     RoundTrained,
+    StateDamaged,
     TrainingStarted,
     UpdateAskedFor,
     UpdateLate,
@@ -60,6 +61,7 @@ class Participant:
         self._emit = emit
         self._download = Download()
         self.phase: Phase = phases.begin(left_over)
+        self._drops_damage()
 
     @property
     def run_id(self) -> str:
@@ -129,7 +131,14 @@ class Participant:
         self._demands.require_round(task.rules, *self._trainer.work(task.rules))
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
-        state = self._settled_state(training.received)
+        try:
+            state = self._settled_state(training.received)
+        except StateError:
+            if not self._drops_damage():
+                raise
+            # Asks for the round again, and with it for the c_i that is not here any more.
+            self.phase = phases.connection_lost(training)
+            return
         started = time.monotonic()
         try:
             with free_core(self._seat.index, self._threads):
@@ -148,6 +157,13 @@ class Participant:
         self.phase = phases.trained(training, stored, LastBroadcast(task.round, reduced_x, update.step_sum))
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
+
+    def _drops_damage(self) -> bool:
+        """Whether there was a damaged c_i; there is none any more."""
+        reasons = self._state.drop_damaged()
+        for reason in reasons:
+            self._emit(StateDamaged(reason=reason))
+        return bool(reasons)
 
     def _settled_state(self, received: ReceivedRound) -> Flat:
         """c_i and residuals as of the round that the server says counts; drops those of all others."""
