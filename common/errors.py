@@ -6,14 +6,15 @@ FedError                    exit code 1
   StateError                files on disk that are damaged, foreign or in use
     DiskError               files that cannot be written now
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+    DamagedError            a message that did not come as it was sent
   CertificateError          a certificate that cannot be read or does not say whose it is
   AccessError               a peer that may not do what it asks for
   JoinError                 the server will not seat this client
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
-  TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
+    TooLargeError           a message that does not get through because of its size
   RunError                  the run itself cannot go on
 
 A message is one line: what was expected, what came, what to do.
@@ -96,6 +97,10 @@ class WireError(FedError):
         return cls(Fault.BROKEN_CONTRACT, message, tensor)
 
 
+class DamagedError(WireError):
+    """A message that is none, or whose checksum is wrong: a bad link may have damaged it, so it is asked again."""
+
+
 class CertificateError(FedError):
     """A certificate that cannot be read or does not say whose it is."""
 
@@ -125,12 +130,12 @@ class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
 
 
-class TooLargeError(FedError):
-    """A message that does not get through because of its size; trying again would not help."""
-
-
 class UnavailableError(FedError):
     """No server answers."""
+
+
+class TooLargeError(UnavailableError):
+    """A message that does not get through because of its size, or because a bad link changed its length."""
 
 
 class RunError(FedError):

@@ -213,7 +213,7 @@ def test_errors_and_status_codes_are_one_table() -> None:
     for meaning in MEANINGS:
         assert meaning.status in grpc.StatusCode.__members__
         for kind in meaning.raised:
-            error = kind(errors.Fault.MALFORMED, "x") if kind is errors.WireError else kind("x")
+            error = kind(errors.Fault.MALFORMED, "x") if issubclass(kind, errors.WireError) else kind("x")
             assert status_of(error) == meaning.status
             assert type(error_of(meaning.status, "x")) is meaning.seen_as
     assert status_of(OSError()) == OTHER

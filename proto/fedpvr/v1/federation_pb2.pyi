@@ -27,10 +27,12 @@ class JoinRequest(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """1."""
     client: _builtins.str
     """Stable name: 1 to 64 letters, digits, "." (not first), "_" or "-"."""
+    message_crc32c: _builtins.int
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """Absent: the server assigns a shard."""
@@ -41,12 +43,15 @@ class JoinRequest(_message.Message):
         protocol_version: _builtins.int = ...,
         client: _builtins.str = ...,
         own_data: Global___OwnData | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["own_data", b"own_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 
@@ -89,6 +94,7 @@ class JoinReply(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
     """i, 0 to N-1: the rank of the client's name."""
@@ -99,6 +105,7 @@ class JoinReply(_message.Message):
     seed: _builtins.int
     lease_seconds: _builtins.float
     """Not 0: a client that was not heard of for so long is not waited for. It calls Renew three times as often."""
+    message_crc32c: _builtins.int
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
     @_builtins.property
@@ -116,12 +123,15 @@ class JoinReply(_message.Message):
         model: Global___ModelSpec | None = ...,
         shard: Global___Shard | None = ...,
         lease_seconds: _builtins.float = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "shard", b"shard"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "lease_seconds", b"lease_seconds", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 
@@ -219,12 +229,14 @@ class PullRoundRequest(_message.Message):
     AFTER_ROUND_FIELD_NUMBER: _builtins.int
     HELD_ROUNDS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     after_round: _builtins.int
     """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has
     the x of that round on S_svr, which it needs where c is derived.
     """
+    message_crc32c: _builtins.int
     @_builtins.property
     def held_rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rounds whose c_i this client has on disk, confirmed or not. Empty stands for just `after_round`, the usual case;
@@ -245,12 +257,15 @@ class PullRoundRequest(_message.Message):
         after_round: _builtins.int = ...,
         held_rounds: _abc.Iterable[_builtins.int] | None = ...,
         resume: Global___Resume | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___PullRoundRequest: _TypeAlias = PullRoundRequest  # noqa: Y015
 
@@ -287,6 +302,8 @@ class RoundFrame(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     RESEND_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def header(self) -> Global___RoundHeader: ...
     @_builtins.property
@@ -302,13 +319,19 @@ class RoundFrame(_message.Message):
         chunk: _tensor_pb2.TensorChunk | None = ...,
         finished: Global___Finished | None = ...,
         resend: Global___Resend | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk", "finished", "resend"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___RoundFrame: _TypeAlias = RoundFrame  # noqa: Y015
@@ -493,6 +516,8 @@ class UpdateFrame(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
@@ -502,13 +527,19 @@ class UpdateFrame(_message.Message):
         *,
         header: Global___UpdateHeader | None = ...,
         chunk: _tensor_pb2.TensorChunk | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___UpdateFrame: _TypeAlias = UpdateFrame  # noqa: Y015
@@ -600,10 +631,12 @@ class UpdateProgressRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     UPDATE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
     update_id: _builtins.str
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
@@ -611,12 +644,15 @@ class UpdateProgressRequest(_message.Message):
         client: _builtins.str = ...,
         round: _builtins.int = ...,
         update_id: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "round", b"round", "run_id", b"run_id", "update_id", b"update_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "round", b"round", "run_id", b"run_id", "update_id", b"update_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___UpdateProgressRequest: _TypeAlias = UpdateProgressRequest  # noqa: Y015
 
@@ -625,6 +661,8 @@ class UpdateProgressReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIVED_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def received(self) -> _tensor_pb2.Position:
         """At the start if the server has nothing of this update."""
@@ -633,12 +671,15 @@ class UpdateProgressReply(_message.Message):
         self,
         *,
         received: _tensor_pb2.Position | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "received", b"received"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "received", b"received"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___UpdateProgressReply: _TypeAlias = UpdateProgressReply  # noqa: Y015
 
@@ -648,19 +689,24 @@ class RenewRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         client: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 
@@ -668,14 +714,20 @@ Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 class RenewReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     def __init__(
         self,
+        *,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
 
@@ -753,11 +805,13 @@ class PushUpdateReply(_message.Message):
     FAULT_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     outcome: Global___PushUpdateReply.Outcome.ValueType
     fault: Global___PushUpdateReply.Fault.ValueType
     tensor: _builtins.str
     """The tensor at fault, where there is one."""
     message: _builtins.str
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
@@ -765,12 +819,15 @@ class PushUpdateReply(_message.Message):
         fault: Global___PushUpdateReply.Fault.ValueType = ...,
         tensor: _builtins.str = ...,
         message: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "message", b"message", "outcome", b"outcome", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "fault", b"fault", "message", b"message", "message_crc32c", b"message_crc32c", "outcome", b"outcome", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___PushUpdateReply: _TypeAlias = PushUpdateReply  # noqa: Y015
 
@@ -778,14 +835,20 @@ Global___PushUpdateReply: _TypeAlias = PushUpdateReply  # noqa: Y015
 class StatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     def __init__(
         self,
+        *,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
@@ -828,6 +891,7 @@ class StatusReply(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
     model: _builtins.str
@@ -837,6 +901,7 @@ class StatusReply(_message.Message):
     """The open round; R when finished."""
     rounds: _builtins.int
     num_clients: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
     @_builtins.property
@@ -866,12 +931,15 @@ class StatusReply(_message.Message):
         last: Global___RoundResult | None = ...,
         bytes: _abc.Iterable[Global___TrafficCount] | None = ...,
         traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
 
