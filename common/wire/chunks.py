@@ -26,8 +26,7 @@ CHUNK_BYTES = 1 << 20
 _HEADER_IN_FRAME = b"\x0a"  # Field 1, length-delimited.
 _CHUNK_IN_FRAME = b"\x12"  # Field 2.
 _DATA_IN_CHUNK = b"\x22"  # Field 4.
-_SEAL_IN_MESSAGE = b"\x7d"  # Field 15, four bytes.
-_SEAL = "message_crc32c"
+_SEAL_IN_MESSAGE = b"\xfd\xff\x7f"  # Field 262143, four bytes.
 
 M = TypeVar("M", bound=Message)
 Position = tuple[int, int]
@@ -36,7 +35,7 @@ START: Position = (0, 0)
 
 
 def sealed(message: Message) -> bytes:
-    """A message of a call, encoded, with the checksum of all its bytes as its last field."""
+    """A message of a call, encoded, with the checksum of all its bytes as last field."""
     data = message.SerializeToString()
     return data + _SEAL_IN_MESSAGE + google_crc32c.value(data).to_bytes(4, "little")
 
@@ -44,16 +43,16 @@ def sealed(message: Message) -> bytes:
 def parsed(kind: type[M], data: bytes) -> M:
     """A message of this kind; raises a DamagedError for other bytes, and for bytes that were not sent so."""
     name = kind.DESCRIPTOR.name
+    mark = data[-7:-4]
+    # Only earlier releases send no checksum, and a damaged mark must not make a message look like theirs.
+    if sum(came == sent for came, sent in zip(mark, _SEAL_IN_MESSAGE, strict=False)) >= 2:
+        data, checksum = data[:-7], int.from_bytes(data[-4:], "little")
+        if mark != _SEAL_IN_MESSAGE or google_crc32c.value(data) != checksum:
+            raise DamagedError(Fault.BAD_CHECKSUM, f"CRC32C of a {name} is wrong; send it again")
     try:
-        message = kind.FromString(data)
+        return kind.FromString(data)
     except DecodeError as error:
         raise DamagedError.malformed(f"expected a {name}, got other bytes: {error}") from error
-    if _SEAL in kind.DESCRIPTOR.fields_by_name and message.HasField(_SEAL):
-        # Earlier releases send none, and nothing is between a message and its seal.
-        checksum: int = getattr(message, _SEAL)
-        if data[-5:-4] != _SEAL_IN_MESSAGE or google_crc32c.value(data[:-5]) != checksum:
-            raise DamagedError(Fault.BAD_CHECKSUM, f"CRC32C of a {name} is wrong; send it again")
-    return message
 
 
 def name_of(names: Callable[[Any], str], number: int) -> str:

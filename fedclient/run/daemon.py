@@ -10,6 +10,7 @@ import torch
 from common.errors import UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.wire.capture import CaptureWriter
+from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
 from fedclient.events import ConnectionLost, Joined, Joining, RunFinished
 from fedclient.rpc.connection import Connection, Seat
@@ -71,7 +72,7 @@ class Daemon:
         return ended
 
     def _transport(self) -> Transport:
-        window = WINDOW_BYTES if self._down is not None else None
+        window = WINDOW_BYTES if self._down is not None else CHUNK_BYTES
         transport: Transport = GrpcTransport(self._config.server, self._config.access.read(), window)
         if self._up is not None or self._down is not None:
             transport = PacedTransport(transport, self._up, self._down)

@@ -39,9 +39,9 @@ class FederationStub:
     its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
     to do.
 
-    Every message may end with `message_crc32c`, the Castagnoli checksum of all its bytes before this field: the last five
-    are 7d and the checksum, little-endian. It is checked where it is there; frames with a chunk have the chunk's own
-    instead.
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def __init__(self, channel):
@@ -96,9 +96,9 @@ class FederationServicer:
     its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
     to do.
 
-    Every message may end with `message_crc32c`, the Castagnoli checksum of all its bytes before this field: the last five
-    are 7d and the checksum, little-endian. It is checked where it is there; frames with a chunk have the chunk's own
-    instead.
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def Join(self, request, context):
@@ -207,9 +207,9 @@ class Federation:
     its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
     to do.
 
-    Every message may end with `message_crc32c`, the Castagnoli checksum of all its bytes before this field: the last five
-    are 7d and the checksum, little-endian. It is checked where it is there; frames with a chunk have the chunk's own
-    instead.
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @staticmethod
