@@ -98,7 +98,7 @@ class WireError(FedError):
 
 
 class DamagedError(WireError):
-    """A message that is none, or whose checksum is wrong: a bad link may have damaged it, so it is asked again."""
+    """A message that is none, or whose checksum is wrong: a bad link may have damaged it."""
 
 
 class CertificateError(FedError):

@@ -1,6 +1,6 @@
 """A TCP proxy between client and server that does to connections what bad networks do.
 
-A fault is made at a stated byte of a direction, counted over all connections, so that a failure can be repeated.
+A fault is made at a stated byte of a direction, counted over all connections, so that it can be repeated.
 """
 
 from __future__ import annotations

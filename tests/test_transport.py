@@ -99,7 +99,7 @@ def test_a_server_that_does_not_answer_is_named_and_one_without_the_call_may_be_
     with answering(1) as address:
         transport = GrpcTransport(address, Credentials())
         missing = Call("Missing", CALLS["Join"].request, CALLS["Join"].reply)
-        with pytest.raises(UnavailableError, match="UNIMPLEMENTED: .*another release"):
+        with pytest.raises(UnavailableError, match=r"UNIMPLEMENTED: .*another release"):
             transport.ask(missing, b"")
         transport.close()
         with pytest.raises(ValueError, match="closed channel"):

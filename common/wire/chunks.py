@@ -37,7 +37,8 @@ START: Position = (0, 0)
 def sealed(message: Message) -> bytes:
     """A message of a call, encoded, with the checksum of all its bytes as last field."""
     data = message.SerializeToString()
-    return data + _SEAL_IN_MESSAGE + google_crc32c.value(data).to_bytes(4, "little")
+    checksum: int = google_crc32c.value(data)
+    return data + _SEAL_IN_MESSAGE + checksum.to_bytes(4, "little")
 
 
 def parsed(kind: type[M], data: bytes) -> M:
