@@ -10,7 +10,6 @@ import torch
 from common.errors import UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
 from fedclient.events import ConnectionLost, Joined, Joining, RunFinished
 from fedclient.rpc.connection import Connection, Seat
@@ -23,8 +22,8 @@ from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
 from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
-from fedclient.transport.grpc_transport import GrpcTransport
-from fedclient.transport.paced import WINDOW_BYTES, Pace, PacedTransport
+from fedclient.transport.grpc_transport import WINDOW_BYTES, GrpcTransport
+from fedclient.transport.paced import PACED_WINDOW_BYTES, Pace, PacedTransport
 
 
 class Daemon:
@@ -72,7 +71,7 @@ class Daemon:
         return ended
 
     def _transport(self) -> Transport:
-        window = WINDOW_BYTES if self._down is not None else CHUNK_BYTES
+        window = WINDOW_BYTES if self._down is None else PACED_WINDOW_BYTES
         transport: Transport = GrpcTransport(self._config.server, self._config.access.read(), window)
         if self._up is not None or self._down is not None:
             transport = PacedTransport(transport, self._up, self._down)

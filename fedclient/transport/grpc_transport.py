@@ -17,6 +17,8 @@ from common.wire.chunks import CHUNK_BYTES
 from common.wire.statuses import error_of
 from fedclient.transport.liveness import Liveness, bytes_to
 
+WINDOW_BYTES = 8 << 20
+"""What a server may send ahead: a gigabit a second over 60 ms."""
 _LIMITS = {
     "methodConfig": [
         {"name": [{"service": SERVICE, "method": call.name}], "maxResponseMessageBytes": call.max_reply_bytes}
@@ -53,7 +55,7 @@ class GrpcTransport:
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, server: str, credentials: Credentials, window_bytes: int = CHUNK_BYTES) -> None:
+    def __init__(self, server: str, credentials: Credentials, window_bytes: int = WINDOW_BYTES) -> None:
         """`window_bytes` bounds what the server may send ahead of what has been read."""
         self._server = server
         self._credentials = credentials

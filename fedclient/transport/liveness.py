@@ -20,7 +20,7 @@ from common.access import tcp_counts
 
 MOVING_S = 10.0
 """How long next to nothing may pass in a transfer before the server is asked whether it is there."""
-WAITING_S = 45.0
+WAITING_S = 40.0
 """The same while the server has nothing to say, or has just answered."""
 ANSWER_S = 15.0
 """How long the answer may take."""
