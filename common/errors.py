@@ -15,6 +15,7 @@ FedError                    exit code 1
   WrongRunError             a peer of another run, protocol version or model
   UnavailableError          no server answers (yet)
     TooLargeError           a message that does not get through because of its size
+    OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
 
 A message is one line: what was expected, what came, what to do.
@@ -136,6 +137,10 @@ class UnavailableError(FedError):
 
 class TooLargeError(UnavailableError):
     """A message that does not get through because of its size, or because a bad link changed its length."""
+
+
+class OverdueError(UnavailableError):
+    """A call without an answer from a server that answers others: damaged bytes may have lost it."""
 
 
 class RunError(FedError):

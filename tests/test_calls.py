@@ -220,7 +220,8 @@ def test_errors_and_status_codes_are_one_table() -> None:
     assert type(error_of(OTHER, "x")) is UnavailableError, "the disk of a server may be well again"
     crossing = {kind for meaning in MEANINGS for kind in meaning.raised}
     here = {errors.ConfigError, errors.DataError, errors.StateError, errors.DiskError, errors.RunError}
-    assert set(_kinds(FedError)) == crossing | here | {errors.TooLargeError}, "a new error needs a status"
+    seen_by_clients = {errors.TooLargeError, errors.OverdueError}
+    assert set(_kinds(FedError)) == crossing | here | seen_by_clients, "a new error needs a status"
     assert {CertificateError, JoinError} < crossing
 
 

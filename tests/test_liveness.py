@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import grpc
 import pytest
 
 from common.access.credentials import Credentials
 from common.errors import UnavailableError
-from common.wire.calls import CALLS
+from common.wire.calls import CALLS, SERVICE
+from common.wire.chunks import sealed
+from fedclient.rpc.connection import Connection
 from fedclient.transport import liveness
 from fedclient.transport.grpc_transport import GrpcTransport
-from fedclient.transport.liveness import ANSWER_S, LEAST_BYTES, MOVING_S, WAITING_S, Liveness, bytes_to
+from fedclient.transport.liveness import (
+    ANSWER_S,
+    LEAST_BYTES,
+    MOVING_S,
+    OVERDUE_S,
+    WAITING_S,
+    Liveness,
+    bytes_to,
+)
+from fedpvr.v1 import federation_pb2 as pb
 from tests.proxy import Fault, Proxy
+from tests.samples import sample
 from tests.test_limits import answering
 
 
@@ -26,7 +43,9 @@ class Link:
         self.bytes_while_asked = 0
         self.asked: list[float] = []
         self.hung_up: list[float] = []
-        self.liveness = Liveness(lambda: self.bytes, self._answer, self.hung_up.append, lambda: self.now)
+        self.liveness = Liveness(
+            lambda: self.bytes, self._answer, self.hung_up.append, loses_calls=True, now=lambda: self.now
+        )
 
     def _answer(self, seconds: float) -> bool:
         self.asked.append(self.now)
@@ -88,13 +107,33 @@ def test_bytes_that_come_instead_of_an_answer_are_one(link: Link) -> None:
 
 def test_who_waits_for_a_round_asks_less_often_until_its_first_frame(link: Link) -> None:
     link.answers = True
-    with link.liveness.call(may_wait=True) as heard:
+    with link.liveness.call(may_wait=True) as call:
         assert link.wait(WAITING_S - 1)
         assert not link.asked
         assert link.wait(1)
-        heard()
+        link.liveness.heard(call)
         assert link.wait(MOVING_S)
     assert len(link.asked) == 2
+
+
+@pytest.mark.parametrize("loses_calls", [True, False], ids=["plain", "TLS"])
+def test_a_call_without_a_word_for_long_is_asked_again_where_it_may_be_lost(
+    link: Link, loses_calls: bool
+) -> None:
+    link.answers = True
+    link.liveness = Liveness(
+        lambda: link.bytes, link._answer, link.hung_up.append, loses_calls=loses_calls, now=lambda: link.now
+    )
+    cancelled: list[str] = []
+    with link.liveness.call(may_wait=True) as old:
+        old.cancel = lambda: cancelled.append("old")
+        link.now += OVERDUE_S - 1
+        with link.liveness.call(may_wait=True) as young:
+            young.cancel = lambda: cancelled.append("young")
+            assert link.wait(WAITING_S)
+        assert (old.overdue, young.overdue) == (loses_calls, False)
+    assert cancelled == ["old"] * loses_calls
+    assert not link.hung_up
 
 
 @pytest.mark.parametrize("bytes_now", [None, 0], ids=["nobody can tell", "no call"])
@@ -120,6 +159,41 @@ def test_a_real_connection_that_falls_silent_ends_its_calls(monkeypatch: pytest.
         with pytest.raises(UnavailableError, match=line):
             transport.ask(CALLS["Renew"], b"")
         transport.close()
+
+
+@contextmanager
+def forgetful() -> Iterator[tuple[str, list[str]]]:
+    """A server that never answers the first Join; the list has what became of each."""
+    joins: list[str] = []
+    gone = threading.Event()
+
+    def join(request: bytes, context: grpc.ServicerContext) -> bytes:
+        joins.append("forgotten" if not joins else "answered")
+        if len(joins) == 1:
+            context.add_callback(gone.set)
+            gone.wait()
+        return sealed(sample(pb.JoinReply, "a"))
+
+    methods: dict[str, Any] = {"Join": grpc.unary_unary_rpc_method_handler(join)}
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}", joins
+        finally:
+            server.stop(None).wait()
+
+
+def test_a_call_that_the_server_has_forgotten_is_asked_again_over_the_same_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, seconds in (("WAITING_S", 0.1), ("OVERDUE_S", 0.2), ("LOOK_S", 0.05)):
+        monkeypatch.setattr(liveness, name, seconds)
+    with forgetful() as (server, joins), Connection(GrpcTransport(server, Credentials()), "a") as connection:
+        assert connection.join(None).run_id == "a"
+    assert joins == ["forgotten", "answered"]
 
 
 def test_the_kernel_counts_what_passes() -> None:

@@ -102,5 +102,5 @@ def test_a_server_that_does_not_answer_is_named_and_one_without_the_call_may_be_
         with pytest.raises(UnavailableError, match=r"UNIMPLEMENTED: .*another release"):
             transport.ask(missing, b"")
         transport.close()
-        with pytest.raises(ValueError, match="closed channel"):
+        with pytest.raises(ValueError, match="Channel closed"):
             transport.ask(CALLS["Join"], b"")

@@ -11,11 +11,11 @@ import grpc
 
 from common.access.channel import open_channel
 from common.access.credentials import Credentials
-from common.errors import UnavailableError
+from common.errors import OverdueError, UnavailableError
 from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.statuses import error_of
-from fedclient.transport.liveness import Liveness, bytes_to
+from fedclient.transport.liveness import Liveness, WatchedCall, bytes_to
 
 WINDOW_BYTES = 8 << 20
 """What a server may send ahead: a gigabit a second over 60 ms."""
@@ -62,7 +62,9 @@ class GrpcTransport:
         options = [*_OPTIONS, ("grpc.http2.lookahead_bytes", window_bytes)]
         self._channel = open_channel(server, credentials, options)
         self._lost = ""
-        self._liveness = Liveness(lambda: bytes_to(server), self._answers, self._hang_up)
+        # TLS lets no damaged byte through, so nothing but the whole connection can get lost.
+        plain = credentials.ca is None
+        self._liveness = Liveness(lambda: bytes_to(server), self._answers, self._hang_up, loses_calls=plain)
 
     def ask(self, call: Call, request: bytes) -> bytes:
         """Waits for the reply, however long the server takes."""
@@ -71,9 +73,11 @@ class GrpcTransport:
     def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
         """Reads no faster than the caller does."""
         method: Any = self._channel.unary_stream(call.path)
-        with self._mapped_errors(), self._liveness.call(may_wait=call.name in _MAY_WAIT) as heard:
-            for frame in method(request, metadata=self._credentials.metadata):
-                heard()
+        with self._watched(call) as watched:
+            frames = method(request, metadata=self._credentials.metadata)
+            watched.cancel = frames.cancel
+            for frame in frames:
+                self._liveness.heard(watched)
                 yield frame
 
     def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
@@ -86,9 +90,24 @@ class GrpcTransport:
         self._channel.close()
 
     def _reply(self, call: Call, method: Any, request: Any) -> bytes:
-        with self._mapped_errors(), self._liveness.call(may_wait=call.name in _MAY_WAIT):
-            reply: bytes = method(request, metadata=self._credentials.metadata)
-            return reply
+        with self._watched(call) as watched:
+            asked = method.future(request, metadata=self._credentials.metadata)
+            watched.cancel = asked.cancel
+            reply: bytes | None = asked.result()
+        if reply is None:
+            raise UnavailableError(f"no server answers at {self._server} (the reply has no message)")
+        return reply
+
+    @contextmanager
+    def _watched(self, call: Call) -> Iterator[WatchedCall]:
+        """A call whose errors become ours, and which is not waited for in vain."""
+        with self._mapped_errors(), self._liveness.call(may_wait=call.name in _MAY_WAIT) as watched:
+            try:
+                yield watched
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                if watched.overdue:
+                    raise OverdueError(f"{call.name} has no answer from {self._server}") from error
+                raise
 
     def _answers(self, seconds: float) -> bool:
         """Whether anything at all comes back; that a connection is lost, its calls notice by themselves."""
@@ -109,7 +128,7 @@ class GrpcTransport:
     def _mapped_errors(self) -> Iterator[None]:
         try:
             yield
-        except (grpc.RpcError, ValueError) as error:
+        except (grpc.RpcError, grpc.FutureCancelledError, ValueError) as error:
             if self._lost:
                 raise UnavailableError(self._lost) from error
             if not isinstance(error, grpc.RpcError):

@@ -5,16 +5,17 @@ that never ends; a half-open connection and a server that hangs look alike. gRPC
 tell, because on a slow link they wait behind a megabyte of data. So, while a call is open, the kernel's count
 of bytes is looked at: a slow link passes some. If next to nothing passes, the server is asked for its health
 over the same connection; if that is not answered either, the connection is given up. Transfers go on
-where they stopped, over the next one.
+where they stopped, over the next one. A server that answers may still not know of a call any more, if damaged
+bytes have put the end of it into another stream; so a call without a word is asked again after a while.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from common.access import tcp_counts
 
@@ -24,9 +25,24 @@ WAITING_S = 40.0
 """The same while the server has nothing to say, or has just answered."""
 ANSWER_S = 15.0
 """How long the answer may take."""
+OVERDUE_S = 60.0
+"""A call that has been silent for this long may be lost, although the server answers."""
 LOOK_S = 2.5
 LEAST_BYTES = 1024
 """Less than this is next to nothing: pings are."""
+
+
+@dataclass(eq=False)
+class WatchedCall:
+    """An open call."""
+
+    may_wait: bool
+    """The server may still take its time before it says the first word."""
+    since: float
+    """When it began, or last had a word from the server."""
+    cancel: Callable[[], object] | None = None
+    overdue: bool = False
+    """It was cancelled because it may be lost."""
 
 
 class Liveness:
@@ -37,40 +53,41 @@ class Liveness:
         passed: Callable[[], int | None],
         answers: Callable[[float], bool],
         hang_up: Callable[[float], None],
+        *,
+        loses_calls: bool,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`passed`: bytes so far, None if nobody can tell; `answers`: does the server, in so many seconds?"""
         self._passed = passed
         self._answers = answers
         self._hang_up = hang_up
+        self._loses_calls = loses_calls
         self._now = now
         self._bytes = 0
         self._quiet_since = 0.0
         self._patience_s = MOVING_S
-        self._keys = itertools.count()
-        self._open: dict[int, bool] = {}
-        """Calls, and whether the server may still take its time before it says the first word."""
+        self._open: dict[WatchedCall, None] = {}
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def call(self, *, may_wait: bool) -> Iterator[Callable[[], None]]:
-        """A call is open in the block; what it gets is to be called with every frame."""
+    def call(self, *, may_wait: bool) -> Iterator[WatchedCall]:
+        """A call is open in the block."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
             self._thread.start()
-        key = next(self._keys)
-
-        def heard() -> None:
-            self._open[key] = False
-            self._moved()
-
-        self._open[key] = may_wait
+        call = WatchedCall(may_wait, self._now())
+        self._open[call] = None
         self._moved()
         try:
-            yield heard
+            yield call
         finally:
-            del self._open[key]
+            del self._open[call]
+
+    def heard(self, call: WatchedCall) -> None:
+        """A frame has come."""
+        call.may_wait, call.since = False, self._now()
+        self._moved()
 
     def close(self) -> None:
         """Watches no longer."""
@@ -82,16 +99,24 @@ class Liveness:
 
     def look(self) -> bool:
         """Looks once; returns whether the connection is still good."""
-        calls = list(self._open.values())
-        if not calls or self._passes() or self._quiet_s() < (WAITING_S if all(calls) else self._patience_s):
+        calls = list(self._open)
+        patience_s = WAITING_S if all(call.may_wait for call in calls) else self._patience_s
+        if not calls or self._passes() or self._quiet_s() < patience_s:
             return True
         if self._answers(ANSWER_S):
+            self._cancel_overdue(calls)
             self._moved()
             self._patience_s = WAITING_S
         elif not self._passes() and self._open and not self._closed.is_set():
             self._hang_up(self._quiet_s())
             return False
         return True
+
+    def _cancel_overdue(self, calls: list[WatchedCall]) -> None:
+        for call in calls:
+            if self._loses_calls and call.cancel is not None and self._now() - call.since >= OVERDUE_S:
+                call.overdue = True
+                call.cancel()
 
     def _passes(self) -> bool:
         """Whether enough has passed since it last did, or nobody can tell."""
