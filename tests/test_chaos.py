@@ -28,6 +28,8 @@ BROADCAST = 306_000
 """About the bytes of one download, and of one upload."""
 BAD_LINK_S = 120.0
 """Within this a run on a bad link is to end."""
+LONG_S = 400.0
+"""The same for a run of many rounds, also on a busy machine."""
 SERVER_COUNTS = {
     "before broadcast": 3,
     "mid-upload, server": 30,
@@ -145,7 +147,7 @@ def bad_links() -> list[object]:
     ]
 
 
-QUICK_LINKS = {("truncate", True, False), ("corrupt", True, True), ("corrupt", False, False)}
+QUICK_LINKS = {("duplicate", False, False), ("corrupt", True, True)}
 
 
 @pytest.mark.timeout(240)
@@ -175,7 +177,7 @@ def certificates(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("wipe", [False, True], ids=["kept", "wiped"])
 def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, wipe: bool) -> None:
@@ -186,7 +188,7 @@ def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, 
         calm.server(*FOUR)
         for name in names:
             calm.client(name)
-        calm.finish()
+        calm.finish(LONG_S)
         chance = random.Random(f"{seed} {wipe}")
         wild.address = lasting_address()
         for name in names:
@@ -203,7 +205,7 @@ def test_ten_kills_of_the_server_and_many_of_clients(tmp_path: Path, seed: int, 
                 shutil.rmtree(wild.folder / "state" / victim, ignore_errors=True)
             wild.client(victim)
         wild.server(*FOUR, listen=wild.address)
-        wild.finish()
+        wild.finish(LONG_S)
         assert_same(wild, calm)
     finally:
         calm.close()

@@ -13,9 +13,12 @@ import pytest
 
 from common.access.credentials import Credentials
 from common.errors import UnavailableError
+from common.tensors.layout import Layout
 from common.wire.calls import CALLS, SERVICE
 from common.wire.chunks import sealed
 from fedclient.rpc.connection import Connection
+from fedclient.rpc.download import Download
+from fedclient.rpc.round_stream import RunEnded
 from fedclient.transport import liveness
 from fedclient.transport.grpc_transport import GrpcTransport
 from fedclient.transport.liveness import (
@@ -29,7 +32,6 @@ from fedclient.transport.liveness import (
 )
 from fedpvr.v1 import federation_pb2 as pb
 from tests.proxy import Fault, Proxy
-from tests.samples import sample
 from tests.test_limits import answering
 
 
@@ -163,25 +165,25 @@ def test_a_real_connection_that_falls_silent_ends_its_calls(monkeypatch: pytest.
 
 @contextmanager
 def forgetful() -> Iterator[tuple[str, list[str]]]:
-    """A server that never answers the first Join; the list has what became of each."""
-    joins: list[str] = []
+    """A server that never answers the first call; the list has what became of each."""
+    calls: list[str] = []
     gone = threading.Event()
 
-    def join(request: bytes, context: grpc.ServicerContext) -> bytes:
-        joins.append("forgotten" if not joins else "answered")
-        if len(joins) == 1:
+    def reply(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        calls.append("forgotten" if not calls else "answered")
+        if len(calls) == 1:
             context.add_callback(gone.set)
             gone.wait()
-        return sealed(sample(pb.JoinReply, "a"))
+        yield sealed(pb.RoundFrame(finished=pb.Finished(round=3)))
 
-    methods: dict[str, Any] = {"Join": grpc.unary_unary_rpc_method_handler(join)}
+    methods: dict[str, Any] = {"PullRound": grpc.unary_stream_rpc_method_handler(reply)}
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
-            yield f"127.0.0.1:{port}", joins
+            yield f"127.0.0.1:{port}", calls
         finally:
             server.stop(None).wait()
 
@@ -191,9 +193,10 @@ def test_a_call_that_the_server_has_forgotten_is_asked_again_over_the_same_conne
 ) -> None:
     for name, seconds in (("WAITING_S", 0.1), ("OVERDUE_S", 0.2), ("LOOK_S", 0.05)):
         monkeypatch.setattr(liveness, name, seconds)
-    with forgetful() as (server, joins), Connection(GrpcTransport(server, Credentials()), "a") as connection:
-        assert connection.join(None).run_id == "a"
-    assert joins == ["forgotten", "answered"]
+    with forgetful() as (server, calls), Connection(GrpcTransport(server, Credentials()), "a") as connection:
+        answer = connection.pull("1", 0, [], Layout([]), Download())
+    assert answer == RunEnded(3, 0.0, "")
+    assert calls == ["forgotten", "answered"]
 
 
 def test_the_kernel_counts_what_passes() -> None:

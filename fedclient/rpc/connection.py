@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
 
 from common.errors import DamagedError, Fault, OverdueError, UnavailableError, WireError
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout
-from common.wire.calls import CALLS, Call
+from common.wire.calls import CALLS
 from common.wire.chunks import (
     PROTOCOL_VERSION,
     START,
@@ -29,8 +28,6 @@ from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ class Connection:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
         request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
-        reply = _intact(pb.JoinReply, _until_answered(self._transport.ask, CALLS["Join"], sealed(request)))
+        reply = _intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
         if not 0 <= reply.lease_seconds < math.inf:
@@ -124,8 +121,7 @@ class Connection:
             held_rounds=held_rounds,
             resume=download.resume(),
         )
-        data, frames = _until_answered(self._opened, CALLS["PullRound"], sealed(request))
-        first = _intact(pb.RoundFrame, data)
+        first, frames = self._opened(sealed(request))
         kind = first.WhichOneof("frame")
         if kind == "finished":
             end = first.finished
@@ -136,10 +132,14 @@ class Connection:
             raise UnavailableError("the server closed the stream without a header")
         return receive_round(first.header, frames, model, download)
 
-    def _opened(self, call: Call, request: bytes) -> tuple[bytes, Iterator[bytes]]:
-        """The first frame of a stream, once it has come, and the others."""
-        frames = self._transport.pull(call, request)
-        return next(frames, b""), frames
+    def _opened(self, request: bytes) -> tuple[pb.RoundFrame, Iterator[bytes]]:
+        """The first frame of a round, however long it takes, and the others; asks again if it may be lost."""
+        while True:
+            frames = self._transport.pull(CALLS["PullRound"], request)
+            try:
+                return _intact(pb.RoundFrame, next(frames, b"")), frames
+            except OverdueError:
+                continue
 
     def renew(self, seat: Seat) -> None:
         """Gives a sign of life."""
@@ -182,15 +182,6 @@ class Connection:
         reply = _intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
         outcome = name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome)
         return PushReply(outcome, _fault(reply.fault), reply.message)
-
-
-def _until_answered(ask: Callable[[Call, bytes], T], call: Call, request: bytes) -> T:
-    """Asks what may take hours, again whenever it may have got lost."""
-    while True:
-        try:
-            return ask(call, request)
-        except OverdueError:
-            continue
 
 
 def _intact(kind: type[M], data: bytes) -> M:

@@ -46,7 +46,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.service_config", json.dumps(_LIMITS)),
 ]
 _HEALTH = "/grpc.health.v1.Health/Check"
-_MAY_WAIT = {"Join", "PullRound"}
+_JOIN, _PULL = "Join", "PullRound"
 """Calls that the server answers when it is time, which may take hours."""
 
 
@@ -92,7 +92,8 @@ class GrpcTransport:
     def _reply(self, call: Call, method: Any, request: Any) -> bytes:
         with self._watched(call) as watched:
             asked = method.future(request, metadata=self._credentials.metadata)
-            watched.cancel = asked.cancel
+            # Who joins again is one more who has come, and a server that gathers clients waits for longer.
+            watched.cancel = asked.cancel if call.name != _JOIN else None
             reply: bytes | None = asked.result()
         if reply is None:
             raise UnavailableError(f"no server answers at {self._server} (the reply has no message)")
@@ -101,7 +102,7 @@ class GrpcTransport:
     @contextmanager
     def _watched(self, call: Call) -> Iterator[WatchedCall]:
         """A call whose errors become ours, and which is not waited for in vain."""
-        with self._mapped_errors(), self._liveness.call(may_wait=call.name in _MAY_WAIT) as watched:
+        with self._mapped_errors(), self._liveness.call(may_wait=call.name in (_JOIN, _PULL)) as watched:
             try:
                 yield watched
             except (grpc.RpcError, grpc.FutureCancelledError) as error:
