@@ -6,6 +6,7 @@ FedError                    exit code 1
   StateError                files on disk that are damaged, foreign or in use
     DiskError               files that cannot be written now
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+    DamagedError            a message that did not come as it was sent
   CertificateError          a certificate that cannot be read or does not say whose it is
   AccessError               a peer that may not do what it asks for
   JoinError                 the server will not seat this client
@@ -13,9 +14,10 @@ FedError                    exit code 1
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
   RefusedError              a demand of a server that this client's site does not allow
-  TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
     NoConnectionError       not even a connection comes about
+    TooLargeError           a message that does not get through because of its size
+    OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
   LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
@@ -114,6 +116,10 @@ class WireError(FedError):
         return cls(Fault.BROKEN_CONTRACT, message, tensor)
 
 
+class DamagedError(WireError):
+    """A message that is none, or whose checksum is wrong: a bad link may have damaged it."""
+
+
 class CertificateError(FedError):
     """A certificate that cannot be read or does not say whose it is."""
 
@@ -147,16 +153,20 @@ class RefusedError(FedError):
     """A demand of a server that this client's site does not allow."""
 
 
-class TooLargeError(FedError):
-    """A message that does not get through because of its size; trying again would not help."""
-
-
 class UnavailableError(FedError):
     """No server answers."""
 
 
 class NoConnectionError(UnavailableError):
     """No connection to the server comes about; `common.access.diagnosis` may know why."""
+
+
+class TooLargeError(UnavailableError):
+    """A message that does not get through because of its size, or because a bad link changed its length."""
+
+
+class OverdueError(UnavailableError):
+    """A call without an answer from a server that answers others: damaged bytes may have lost it."""
 
 
 class RunError(FedError):

@@ -117,17 +117,17 @@ class Federation:
         """SIGCONT."""
         self.processes[name].send_signal(signal.SIGCONT)
 
-    def exit_code(self, name: str) -> int:
+    def exit_code(self, name: str, at_most_s: float = WAIT_S) -> int:
         """Waits for a process to end."""
         try:
-            return self.processes[name].wait(WAIT_S)
+            return self.processes[name].wait(at_most_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{name} did not end:\n{self.log(name)}") from None
 
-    def finish(self) -> None:
+    def finish(self, at_most_s: float = WAIT_S) -> None:
         """Waits for everything and asserts that it ended well."""
         for name in list(self.processes):
-            assert self.exit_code(name) == 0, f"{name}:\n{self.log(name)}"
+            assert self.exit_code(name, at_most_s) == 0, f"{name}:\n{self.log(name)}"
 
     def wait_for_death(self, name: str) -> None:
         """Waits until a process has been killed by its trap (`tests.killpoint`), and forgets it."""
