@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common import commandline
+from common.access import cli as access_cli
 from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
@@ -136,7 +137,7 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     help="Receive at this speed at most, for example 10Mbit.",
 )
 @commandline.capture_option(WIRE)
-@commandline.access_options
+@access_cli.access_options
 @commandline.log_options
 def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool, **given: Any) -> None:
     """Join a run, train until it ends, and end too.
@@ -146,7 +147,7 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     """
     flags = Flags(**given)
     site = flags.site
-    commandline.require_encrypted(flags.server, certs, insecure)
+    access_cli.require_encrypted(flags.server, certs, insecure)
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
     end = _take_part(flags, site, credentials, emit)
     if end.reason:
@@ -185,7 +186,7 @@ def _take_part(flags: Flags, site: Site, credentials: dict[str, Any], emit: Emit
             give_up_s=flags.give_up,
             uplink=flags.uplink,
             downlink=flags.downlink,
-            access=commandline.access(flags.server, name, **credentials),
+            access=access_cli.access(flags.server, name, **credentials),
         )
         return Daemon(config, state, emit, capture).run()
 

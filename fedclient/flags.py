@@ -6,7 +6,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import commandline
+from common.access import cli as access_cli
 from common.data import datasets
 from common.errors import ConfigError
 from common.names import require_name
@@ -37,7 +37,7 @@ class Flags:
     capture: Path | None
 
     def __post_init__(self) -> None:
-        commandline.require_address("--server", self.server)
+        access_cli.require_address("--server", self.server)
         if self.state_root is not None and (self.name is not None or self.state_dir is not None):
             raise ConfigError(
                 "--state-root gives the name and the state directory; leave out --name and --state-dir"

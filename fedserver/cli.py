@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from common import commandline
+from common.access import cli as access_cli
 from common.data import datasets
 from common.events import Emit
 from common.models import names
@@ -194,7 +195,7 @@ def run(
     Every flag can also come from the environment, for example FEDSERVER_RUN_ROUNDS=50.
     """
     config, run_dir = resolve(**settings)
-    commandline.require_address("--listen", listen)
+    access_cli.require_address("--listen", listen)
     from fedserver.access.settings import AccessSettings
     from fedserver.server import serve
 
@@ -206,5 +207,6 @@ def run(
 
 main.add_command(console.status)
 main.add_command(console.health)
+main.add_command(console.evict)
 main.add_command(keys.certs)
 main.add_command(keys.tokens)

@@ -19,7 +19,7 @@ import fedclient.cli
 import fedlab.cli
 import fedserver.cli
 import fedwire.cli
-from common import commandline
+from common.access import cli as access_cli
 from common.errors import ConfigError
 from fedserver.config import RunConfig
 from tests.processes import Federation
@@ -281,7 +281,7 @@ def test_an_address_is_a_host_and_a_port_without_a_scheme(command: str, address:
     "address", ["a:1", "fl.example.org:443", "127.0.0.1:0", "[::1]:1", "[fe80::1%eth0]:1"]
 )
 def test_names_and_addresses_of_both_kinds_are_taken(address: str) -> None:
-    commandline.require_address("--server", address)
+    access_cli.require_address("--server", address)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ UNUSUAL = Rules(
     eta_g=0.5,
     weighting="examples",
     total_examples=1234.0,
+    example_limit=99.0,
     aggregation="trimmed:0.2",
     norm_bound=4.0,
 )

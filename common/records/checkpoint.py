@@ -21,6 +21,8 @@ class CheckpointNote(Record):
     """Euclidean norms of the c_i, by client index."""
     changed: tuple[Count, ...] = ()
     """Indices of clients of whose last update not all counted, so that they have computed another c_i."""
+    evicted: tuple[Count, ...] = ()
+    """Indices of members that the operator has taken out of c."""
     shared: bool
     """Whether c follows from what x did in this round."""
     total_weight: float | None = None

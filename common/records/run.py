@@ -28,6 +28,8 @@ class Seat:
     """Examples that it trains on, a validation share included."""
     classes: tuple[Count, ...] | None
     """Examples of each class in its shard; null for a client with data of its own, which tells nobody."""
+    evicted_in: Count | None = None
+    """The round that was open when the operator took it out of the run; null for a member."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class RunRecord(Record):
     """Names of the tensors in S_svr."""
     class_names: tuple[str, ...]
     """By class number."""
+    example_limit: Count | None = None
+    """With --weighting examples: as many examples a client can count with, whatever it claims."""
     clients: tuple[Seat, ...]
     """By index; those who join later are added."""
 

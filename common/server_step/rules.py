@@ -57,6 +57,8 @@ class Rules:
     weighting: str = "uniform"
     total_examples: float = 0.0
     """Of all N clients; 0 where the header does not say."""
+    example_limit: float = 0.0
+    """Not 0: a client counts with this many examples at the most."""
     aggregation: str = "mean"
     norm_bound: float | None = None
 
@@ -91,7 +93,9 @@ class Rules:
 
     def client_weight(self, examples: int) -> float:
         """What a client of so many examples counts in c, the mean of all c_i."""
-        return float(examples) if self.weighting == "examples" else 1.0
+        if self.weighting != "examples":
+            return 1.0
+        return min(float(examples), self.example_limit) if self.example_limit else float(examples)
 
     def weight(self, examples: int, step_sum: float) -> float:
         """What an update counts in the mean of the y_i."""
@@ -136,6 +140,7 @@ class Rules:
             eta_g=self.eta_g,
             weighting=self.weighting,
             total_examples=self.total_examples if self.weighting == "examples" else 0.0,
+            example_limit=self.example_limit if self.weighting == "examples" else 0.0,
             aggregation="" if self.aggregation == "mean" else self.aggregation,
             norm_bound=self.norm_bound or 0.0,
         )
@@ -173,6 +178,7 @@ class Rules:
             eta_g=header.eta_g,
             weighting=header.weighting,
             total_examples=header.total_examples,
+            example_limit=header.example_limit,
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
         )
@@ -193,6 +199,6 @@ def _require_sense(header: pb.RoundHeader) -> None:
     for name in ("momentum", "validation"):
         if not 0 <= getattr(header, name) < 1:
             raise WireError.malformed(f"{name} must be from 0 to below 1, got {getattr(header, name)}")
-    for name in ("prox_weight", "eta_g", "total_examples", "norm_bound"):
+    for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound"):
         if not 0 <= getattr(header, name) < math.inf:
             raise WireError.malformed(f"{name} must be finite and not negative, got {getattr(header, name)}")

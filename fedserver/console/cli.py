@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from common import commandline
+from common.access import cli as access_cli
 from common.access.quiet_grpc import import_grpc_quietly
 
 
@@ -16,12 +17,12 @@ from common.access.quiet_grpc import import_grpc_quietly
 @click.option(
     "--name", default="", help="Whose certificate to show, with --certs.  [default: the operator's]"
 )
-@commandline.access_options
+@access_cli.access_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(server: str, name: str, as_json: bool, **credentials: Any) -> None:
     """Say what a running server is doing."""
-    commandline.require_address("--server", server)
-    access = commandline.access(server, name, **credentials)
+    access_cli.require_address("--server", server)
+    access = access_cli.access(server, name, **credentials)
     import_grpc_quietly()
     from fedserver.console.status_client import ask
 
@@ -39,13 +40,35 @@ def status(server: str, name: str, as_json: bool, **credentials: Any) -> None:
 @click.option(
     "--name", default="", help="Whose certificate to show, with --certs.  [default: the operator's]"
 )
-@commandline.access_options
+@access_cli.access_options
 def health(server: str, name: str, **credentials: Any) -> None:
     """Ask a server by the gRPC health protocol whether it serves; the exit code is the answer."""
-    commandline.require_address("--server", server)
-    access = commandline.access(server, name, **credentials)
+    access_cli.require_address("--server", server)
+    access = access_cli.access(server, name, **credentials)
     import_grpc_quietly()
     from fedserver.console.status_client import require_health
 
     require_health(server, access)
     click.echo("serving")
+
+
+@click.command(epilog=commandline.example("fedserver evict clinic-x --server 127.0.0.1:50051"))
+@click.argument("member", metavar="NAME")
+@click.option("--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens.")
+@click.option(
+    "--name", default="", help="Whose certificate to show, with --certs.  [default: the operator's]"
+)
+@access_cli.access_options
+def evict(member: str, server: str, name: str, **credentials: Any) -> None:
+    """Take a member out of a run for good.
+
+    From the next round on its control variate is in c no more, as if it had never been, and its calls are
+    refused. What it has done to the model is only unlearned.
+    """
+    access_cli.require_address("--server", server)
+    access = access_cli.access(server, name, **credentials)
+    import_grpc_quietly()
+    from fedserver.console.status_client import evict as ask_to_evict
+
+    ask_to_evict(server, member, access)
+    click.echo(f"{member} is evicted; rounds go on without it")

@@ -21,12 +21,19 @@ from fedpvr.v1 import federation_pb2 as pb
 
 def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
     """The status of a server as plain values."""
+    return status_values(
+        parsed(pb.StatusReply, _asked(server, access, "Status", pb.StatusRequest(), timeout_s))
+    )
+
+
+def _asked(server: str, access: Access | None, call: str, request: Message, timeout_s: float) -> bytes:
+    """The reply to a call of an operator."""
     credentials = access.read() if access is not None else Credentials()
     with open_channel(server, credentials) as channel:
         try:
-            status: Any = channel.unary_unary(CALLS["Status"].path)
-            request = sealed(pb.StatusRequest())
-            reply: bytes = status(request, timeout=timeout_s, metadata=credentials.metadata)
+            method: Any = channel.unary_unary(CALLS[call].path)
+            reply: bytes = method(sealed(request), timeout=timeout_s, metadata=credentials.metadata)
+            return reply
         except grpc.RpcError as error:
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
@@ -35,7 +42,11 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
-    return status_values(parsed(pb.StatusReply, reply))
+
+
+def evict(server: str, name: str, access: Access | None = None, timeout_s: float = 10.0) -> None:
+    """Has a member taken out of the run."""
+    _asked(server, access, "Evict", pb.EvictRequest(client=name), timeout_s)
 
 
 def status_values(reply: pb.StatusReply) -> dict[str, Any]:

@@ -1,29 +1,31 @@
-"""Who takes part: seats, names and indices, and who is still there."""
+"""How clients come to their seats: who waits, and when seats are given."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 
-from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
+from common.errors import FedError, JoinError, SupersededError, UnavailableError
 from common.events import Emit, unheard
 from common.names import natural, require_name
 from fedserver.events.clients import ClientJoined, ClientsAwaited, ClientsGathered
 from fedserver.members.join_limit import MAX_WAITING, JoinLimit
 from fedserver.members.presence import Presence
+from fedserver.members.seated import Seated
 from fedserver.members.seats import (
     Member,
     OwnData,
+    example_limit,
     new_member,
     no_seat,
     require_known_classes,
+    require_not_evicted,
     require_same_data,
     require_usable,
-    selection,
 )
 
 
-class Members:
+class Members(Seated):
     """Seats are given when enough clients wait, in the order of names, so that start order does not matter.
 
     Those who come later take the seats that are left, in the order in which they come.
@@ -37,26 +39,17 @@ class Members:
         emit: Emit = unheard,
     ) -> None:
         """A run starts with as many as are `needed`; None: with all."""
-        self.num_clients = num_clients
+        super().__init__(num_clients, presence or Presence())
         self.needed = needed or num_clients
-        self.by_name: dict[str, Member] = {}
-        self.by_index: dict[int, Member] = {}
         self.joinable = asyncio.Event()
         """Set once whoever joins gets on: the model is there or, before N is known, waits for clients."""
         self.complete = asyncio.Event()
         """Set once the run can start."""
-        self.unwritten: set[str] = set()
-        """Names whose seats were given after the start and are not on disk yet."""
-        self.presence = presence or Presence()
-        self.leases = self.presence.leases
         self._emit = emit
-        self._gone: dict[int, str] = {}
-        """Why a client has left, by index."""
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
         self._waiting_changed = asyncio.Event()
         self._gathering = False
         self._joins = JoinLimit(num_clients)
-        self._shards: Sequence[Sequence[int]] | None = None
         self._class_names: tuple[str, ...] = ()
 
     @property
@@ -97,8 +90,9 @@ class Members:
             except JoinError as error:
                 seat.set_exception(error)
 
-    def restore(self, members: list[Member]) -> None:
+    def restore(self, members: list[Member], example_limit: int | None) -> None:
         """Gives the seats of a run that goes on to those who had them; `open` comes next."""
+        self.example_limit = example_limit
         for member in members:
             self._add(member)
         self.complete.set()
@@ -145,74 +139,10 @@ class Members:
         for name in self.waiting:
             self._waiting[name][1].set_exception(error)
 
-    def get(self, name: str) -> Member:
-        """The member of this name."""
-        if name not in self.by_name:
-            raise UnknownClientError(f"client {name!r} has not joined this run; call Join first")
-        return self.by_name[name]
-
-    def heard_of(self, name: str) -> Member:
-        """The member of this name, which has just given a sign of life."""
-        member = self.get(name)
-        self.presence.heard(member.index, name)
-        return member
-
-    def leave(self, member: Member, reason: str) -> bool:
-        """A client will not come back by itself, until it joins again; False if that was known."""
-        known = member.index in self._gone
-        self._gone.setdefault(member.index, reason)
-        return not known
-
-    @property
-    def gone(self) -> dict[int, str]:
-        """Why clients have left, by index."""
-        return dict(self._gone)
-
-    def is_gone(self, i: int) -> bool:
-        """Whether a client has left, or has not been heard of for too long."""
-        return i in self._gone or self.leases.left(i) <= 0
-
-    @property
-    def total_examples(self) -> int:
-        """Of all N clients; a seat that nobody has taken counts with the shard that is meant for it."""
-        meant = {i: len(shard) for i, shard in enumerate(self._shards or [])}
-        taken = {i: member.examples for i, member in self.by_index.items()}
-        return sum((meant | taken).values())
-
-    def in_order(self) -> list[Member]:
-        """All members by index."""
-        return [self.by_index[i] for i in sorted(self.by_index)]
-
-    def here(self) -> set[str]:
-        """Names of those who have not left."""
-        return {member.name for member in self.by_name.values() if member.index not in self._gone}
-
-    def drawn(self, seed: int, r: int, size: int | None) -> list[int]:
-        """The clients of a round, by index: all that are seated, or as many as are drawn for each round.
-
-        Seed and round alone decide, except that clients that are gone are taken only where too few are here.
-        """
-        seated = [i for i in selection(self.num_clients, size, seed, r) if i in self.by_index]
-        return sorted(sorted(seated, key=self.is_gone)[:size])
-
-    def written_down(self) -> None:
-        """All seats are on disk."""
-        self.unwritten.clear()
-
-    def unseat_unwritten(self) -> None:
-        """Takes back the seats that could not be written down."""
-        for name in self.unwritten:
-            del self.by_index[self.by_name.pop(name).index]
-        self.unwritten.clear()
-
-    def _add(self, member: Member) -> Member:
-        self.by_name[member.name] = self.by_index[member.index] = member
-        self.presence.heard(member.index, member.name)
-        return member
-
     def _seat(self, name: str, own_data: OwnData | None) -> Member:
         """The seat that this client has, or one that is left."""
         if name in self.by_name:
+            require_not_evicted(self.by_name[name])
             require_same_data(self.by_name[name], own_data)
             return self.by_name[name]
         free = [i for i in range(self.num_clients) if i not in self.by_index]
@@ -241,4 +171,5 @@ class Members:
             seat.set_result(self._add(new_member(name, index, self._shards[index], own_data)))
         for name in self.waiting:
             self._waiting[name][1].set_exception(no_seat(name, self.num_clients))
+        self.example_limit = example_limit(self.by_index.values(), self._shards)
         self.complete.set()

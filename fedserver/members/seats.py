@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from common import seeds
@@ -11,6 +11,8 @@ from common.names import class_number
 from common.records.run import Seat
 
 MAX_OWN_CLASSES = 10_000
+MOST_CLAIMED = 10
+"""Times the median number of examples that a client may count with."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Member:
     examples: int
     shard: Sequence[int] | None
     """Indices into the training split; None for a client with data of its own."""
+    evicted_in: int | None = None
+    """The round that was open when the operator took it out of the run, the last that it may be in."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,31 @@ def restored(seats: Sequence[Seat], shards: Sequence[Sequence[int]]) -> list[Mem
         )
     # A client with data of its own tells nothing of its classes, and has no shard.
     return [
-        Member(seat.name, seat.index, seat.examples, shards[seat.index] if seat.classes else None)
+        Member(
+            seat.name,
+            seat.index,
+            seat.examples,
+            shards[seat.index] if seat.classes else None,
+            seat.evicted_in,
+        )
         for seat in seats
     ]
+
+
+def example_limit(members: Iterable[Member], shards: Sequence[Sequence[int]]) -> int:
+    """How many examples a client can count with: claims far above what the others have are not believed.
+
+    Ten times the median, or as many as the largest shard has, which nobody claims.
+    """
+    meant = {i: len(shard) for i, shard in enumerate(shards)}
+    examples = sorted((meant | {member.index: member.examples for member in members}).values())
+    return max(MOST_CLAIMED * examples[(len(examples) - 1) // 2], *meant.values())
+
+
+def require_not_evicted(member: Member) -> None:
+    """Raises for a client that has no part in the run any more."""
+    if member.evicted_in is not None:
+        raise JoinError(f"client {member.name!r} was evicted from this run by its operator")
 
 
 def require_usable(name: str, own_data: OwnData | None) -> None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.members.seated import Seated
 from fedserver.members.seats import Member
 from fedserver.run.run import Run
+
+
+def write_members(run: Run, members: Seated) -> None:
+    """config.json, with the seats as they are now."""
+    run.run_dir.write_config(run.record(members.in_order(), members.example_limit))
 
 
 def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:

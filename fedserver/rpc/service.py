@@ -20,10 +20,11 @@ from fedserver.config import RunConfig
 from fedserver.events.clients import ClientLeft, ClientStopped
 from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
+from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.own_view import own_view
-from fedserver.rpc.seat import seat_reply
+from fedserver.rpc.seat import seat_reply, write_members
 from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON
 from fedserver.rpc.uploads import Uploads
@@ -80,7 +81,7 @@ class Service:
         """A seat that was given after the start is on disk before its client hears of it."""
         if self._members.unwritten:
             try:
-                run.run_dir.write_config(run.record(self._members.in_order()))
+                write_members(run, self._members)
             except OSError:
                 self._members.unseat_unwritten()
                 raise
@@ -199,6 +200,17 @@ class Service:
         """The open round if it needs an answer of this client, else 0."""
         current = self._board.round
         return current.number if current is not None and current.waits_for(member.index) else 0
+
+    async def evict(self, data: bytes, caller: Caller) -> bytes:
+        """Takes a member out of the run, at the operator's word."""
+        with self._traffic.call("Evict", caller.peer) as call:
+            request = call.request(pb.EvictRequest, data)
+            caller.require_operator()
+            member = self._members.get(request.client)
+            self._members.evict(member, self._board.round.number if self._board.round else 0)
+            write_members(self._board.require_run(), self._members)
+            self._leave(member, EVICTED)
+            return call.reply(pb.EvictReply())
 
     def refuse(self, credential: str, reason: str) -> None:
         """A credential is not good any more: nobody waits for the client that has none but this."""

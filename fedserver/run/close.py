@@ -13,7 +13,9 @@ from fedserver.run.run import Run
 from fedserver.store.checkpoints import Checkpoint
 
 
-def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -> Standing:
+def close(
+    run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, evicted: frozenset[int]
+) -> Standing:
     """Makes the round count. The checkpoint is the moment; what follows can be made from it again.
 
     What is written before it does not count without it: a run that goes on drops it.
@@ -30,6 +32,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -
             counted=variates.counted | dict.fromkeys(closed.counted, r),
             norms=variates.norms,
             changed=changed,
+            evicted=evicted,
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
@@ -41,7 +44,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -
     variates.prune(run.checkpoints.rounds()[0])
     run.run_dir.write_state(run.layout, closed.flat)
     run.spool.drop_round(r)
-    return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight)
+    return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, evicted)
 
 
 def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:

@@ -57,8 +57,12 @@ class Folded:
 class Fold:
     """Feeds the step in the order of client indices, as soon as updates are there if that is possible."""
 
-    def __init__(self, run: Run, current: Round, h: ServerState | None) -> None:
+    def __init__(
+        self, run: Run, current: Round, h: ServerState | None, evicted: frozenset[int] = frozenset()
+    ) -> None:
+        """`evicted` are the members that are not in c, by index."""
         self._run = run
+        self._evicted = evicted
         self._current = current
         self._broadcast = current.reader.broadcast
         self._updates: dict[int, Update] = {}
@@ -95,7 +99,8 @@ class Fold:
         """The variates of everybody who has no update here, for a step that needs them."""
         if not self._step.holds_updates:
             return []
-        return [self._variate(i) for i in range(self._current.rules.num_clients) if i not in self._updates]
+        run, here = self._run, self._updates.keys() | self._evicted
+        return [self._variate(i) for i in range(run.config.num_clients) if i not in here]
 
     def close(self, own: Flat, emit: Emit) -> Folded:
         """Takes the step, now that all updates are there; `own` are the server's x and c of this round.

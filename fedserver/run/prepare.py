@@ -39,6 +39,8 @@ class Standing:
     c_source: CSource
     total_weight: float | None
     """What all clients together weighed in the last round; None: what they weigh now."""
+    evicted: frozenset[int] = frozenset()
+    """Members that are not in c and h any more, by index."""
 
     def under(self, rules: Rules, layout: Layout) -> Standing:
         """The same before a round in which all clients together weigh something else, perhaps."""
@@ -133,7 +135,9 @@ def resume(run: Run, emit: Emit) -> Standing:
     else:
         _require_known_weights(run, found)
         variates.restore(found.counted, found.norms, found.changed)
-        standing = Standing(found.round, found.flat, found.h, found.c_source, found.total_weight)
+        standing = Standing(
+            found.round, found.flat, found.h, found.c_source, found.total_weight, frozenset(found.evicted)
+        )
         run.checkpoints.drop_after(found.round)
         run.run_dir.write_state(run.layout, found.flat)
     if not run.run_dir.finished():

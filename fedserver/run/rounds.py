@@ -27,6 +27,7 @@ from fedserver.members.watch import Watch
 from fedserver.run.board import Board, Result
 from fedserver.run.close import close, norms
 from fedserver.run.deadlines import WaitingRule
+from fedserver.run.eviction import without_evicted
 from fedserver.run.fold import Fold, Folded
 from fedserver.run.prepare import (
     Standing,
@@ -77,7 +78,7 @@ class Rounds:
         run, standing = await self._prepare()
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
-            self._run_dir.write_config(run.record(self._members.in_order()))
+            self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
             final = await self._all_rounds(run, standing)
             if not self._run_dir.finished():
@@ -100,7 +101,8 @@ class Rounds:
         tell_of_idle_settings(run, self._emit)
         if previous is not None:
             require_same_model(run, previous.fingerprint)
-            self._members.restore(restored(previous.clients, run.prepared.shards))
+            seats = restored(previous.clients, run.prepared.shards)
+            self._members.restore(seats, previous.example_limit)
         standing = start(run) if previous is None else resume(run, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
@@ -149,9 +151,11 @@ class Rounds:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
         # Rules and clients belong together: nobody can take a seat between the two.
-        rules = run.rules(r, self._members.total_examples)
-        drawn = self._members.drawn(run.config.seed, r, run.config.clients_per_round)
-        standing = standing.under(rules, run.layout)
+        members = self._members
+        num_clients = run.config.num_clients - len(members.evicted_before(r))
+        rules = run.rules(r, members.total_examples(r), members.example_limit, num_clients)
+        drawn = members.drawn(run.config.seed, r, run.config.clients_per_round)
+        standing = without_evicted(run, standing, members, rules).under(rules, run.layout)
         current, coming = await self._open(run, rules, drawn, standing)
         folded = await self._fold(run, current, coming, standing)
         sent, detail = self._traffic.close_round()
@@ -166,7 +170,7 @@ class Rounds:
             clients=tuple(names[i] for i in folded.counted),
             absent=current.absent(folded.counted),
         )
-        return await asyncio.to_thread(close, run, folded, record, detail), record
+        return await asyncio.to_thread(close, run, folded, record, detail, standing.evicted), record
 
     async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
         return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)
@@ -186,7 +190,7 @@ class Rounds:
         self, run: Run, current: Round, coming: dict[int, asyncio.Future[Answer]], standing: Standing
     ) -> Folded:
         """Folds updates in the order of client indices, as they come in, and takes the step."""
-        fold, reasons = Fold(run, current, standing.h), set()
+        fold, reasons = Fold(run, current, standing.h, standing.evicted), set()
         config = run.config
         rule = WaitingRule(config.deadline, config.quorum, config.min_clients or 0)
         supervision = asyncio.create_task(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 from common.algorithms import ALGORITHMS
@@ -60,7 +60,7 @@ class Run:
         """x and the buffers of a broadcast, without c."""
         return flat[: len(self.prepared.x0)]
 
-    def record(self, members: Iterable[Member]) -> RunRecord:
+    def record(self, members: Iterable[Member], example_limit: int | None) -> RunRecord:
         """config.json, now that clients have seats."""
         histograms = self.prepared.histograms
         return RunRecord.of(
@@ -70,6 +70,7 @@ class Run:
             num_classes=self.prepared.model.num_classes,
             svr_names=[self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)],
             class_names=self.prepared.class_names,
+            example_limit=example_limit,
             clients=[
                 Seat(
                     name=member.name,
@@ -77,14 +78,16 @@ class Run:
                     examples=member.examples,
                     # What a client's own data look like is nobody's business but its own.
                     classes=histograms[member.index] if member.shard is not None else None,
+                    evicted_in=member.evicted_in,
                 )
                 for member in members
             ],
         )
 
-    def rules(self, r: int, total_examples: int) -> Rules:
+    def rules(self, r: int, total_examples: int, example_limit: int | None, num_clients: int) -> Rules:
         """The rules of a round; `total_examples` are those of all N clients when it is opened."""
-        return rules_of(self.config, r, self.prepared.augment, total_examples)
+        rules = rules_of(self.config, r, self.prepared.augment, total_examples)
+        return replace(rules, example_limit=float(example_limit or 0), num_clients=num_clients)
 
     def evaluates(self, r: int) -> bool:
         """Whether x is evaluated after this round; after the last one it always is."""

@@ -51,6 +51,8 @@ class Checkpoint:
     """||c_i|| by client index."""
     changed: set[int]
     """Clients that have computed another c_i than the one that counts."""
+    evicted: frozenset[int]
+    """Members that c and h have nothing of any more."""
     c_source: CSource
     total_weight: float | None
     """What all clients together weigh in c; None from a release that did not write it down."""
@@ -87,6 +89,7 @@ class Checkpoints:
             counted=checkpoint.counted,
             norms={**checkpoint.norms},
             changed=tuple(sorted(checkpoint.changed)),
+            evicted=tuple(sorted(checkpoint.evicted)),
             shared=checkpoint.c_source is CSource.FROM_MOVE,
             total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
@@ -122,6 +125,7 @@ class Checkpoints:
             counted=note.counted,
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
             changed=set(note.changed),
+            evicted=frozenset(note.evicted),
             c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
             total_weight=note.total_weight,
             closing=note.closing,

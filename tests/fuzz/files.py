@@ -87,7 +87,9 @@ def checkpoint_seeds() -> list[bytes]:
     found = []
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
         Checkpoints(folder, known.LAYOUT).write(
-            Checkpoint(1, known.values(), h, {}, {0: 0.5}, {0}, CSource.FROM_MOVE, 2.0, known.ROUND)
+            Checkpoint(
+                1, known.values(), h, {}, {0: 0.5}, {0}, frozenset({1}), CSource.FROM_MOVE, 2.0, known.ROUND
+            )
         )
         found.append((folder / "round-000001.safetensors").read_bytes())
     return found
@@ -138,7 +140,7 @@ def run_dir(data: bytes) -> None:
 def _go_on(folder: Path) -> None:
     with RunDir(folder, resume=True) as found:
         if found.previous is not None:
-            Members(2).restore(restored(found.previous.clients, known.PREPARED.shards))
+            Members(2).restore(restored(found.previous.clients, known.PREPARED.shards), None)
             found.require_same_settings(RunConfig())
             found.go_back(1, unheard)
             found.records()

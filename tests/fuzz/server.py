@@ -86,7 +86,8 @@ async def _open(config: RunConfig) -> Federation:
     variates = Variates(folder / "ledger", folder / "archive", known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
     run = _run(config, variates, Spool(folder / "spool", known.up(config), known.LAYOUT))
     federation.members.restore(
-        [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)]
+        [Member("client-0", 0, 2, known.PREPARED.shards[0]), Member(known.CLIENT, 1, 3, None)],
+        None,
     )
     federation.board.open(run)
     federation.members.open(known.PREPARED.shards, known.PREPARED.class_names)
@@ -176,6 +177,7 @@ def call_seeds() -> list[bytes]:
         _tag("PullRound") + asked.SerializeToString(),
         _tag("UpdateProgress") + progress.SerializeToString(),
         _tag("Status"),
+        _tag("Evict") + pb.EvictRequest(client="client-0").SerializeToString(),
         _tag("Renew") + pb.RenewRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString(),
     ]
     found = []

@@ -396,6 +396,7 @@ class RoundHeader(_message.Message):
     AGGREGATION_FIELD_NUMBER: _builtins.int
     NORM_BOUND_FIELD_NUMBER: _builtins.int
     TOTAL_EXAMPLES_FIELD_NUMBER: _builtins.int
+    EXAMPLE_LIMIT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -442,13 +443,15 @@ class RoundHeader(_message.Message):
     aggregation: _builtins.str
     """Not empty: median, or trimmed:F, of each number instead of the mean."""
     norm_bound: _builtins.float
-    """Not 0: updates larger than this many times the median of the round's are left out."""
+    """Not 0: updates larger than this many times what is usual count less, or not at all."""
     total_examples: _builtins.float
     """With weighting "examples": the examples of all N clients together when the round was opened. A seat that nobody
     has taken counts with the shard that is meant for it. c is the mean of all c_i with weights
     examples / total_examples; where the sum is another than in the round before, c was multiplied by the old sum / the
     new one. 0 from a server that does not say.
     """
+    example_limit: _builtins.float
+    """Not 0: with weights by examples, a client counts with this many at the most."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -483,10 +486,11 @@ class RoundHeader(_message.Message):
         aggregation: _builtins.str = ...,
         norm_bound: _builtins.float = ...,
         total_examples: _builtins.float = ...,
+        example_limit: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -854,6 +858,53 @@ class PushUpdateReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___PushUpdateReply: _TypeAlias = PushUpdateReply  # noqa: Y015
+
+@_typing.final
+class EvictRequest(_message.Message):
+    """Names the member that an operator takes out of the run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    message_crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+
+Global___EvictRequest: _TypeAlias = EvictRequest  # noqa: Y015
+
+@_typing.final
+class EvictReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        message_crc32c: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+
+Global___EvictReply: _TypeAlias = EvictReply  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):

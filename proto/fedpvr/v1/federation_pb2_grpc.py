@@ -80,6 +80,11 @@ class FederationStub:
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
                 response_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.Evict = channel.unary_unary(
+                '/fedpvr.v1.Federation/Evict',
+                request_serializer=fedpvr_dot_v1_dot_federation__pb2.EvictRequest.SerializeToString,
+                response_deserializer=fedpvr_dot_v1_dot_federation__pb2.EvictReply.FromString,
+                _registered_method=True)
 
 
 class FederationServicer:
@@ -152,6 +157,14 @@ class FederationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Evict(self, request, context):
+        """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
+        answered. Only an operator may ask for it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FederationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -184,6 +197,11 @@ def add_FederationServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.FromString,
                     response_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.SerializeToString,
+            ),
+            'Evict': grpc.unary_unary_rpc_method_handler(
+                    servicer.Evict,
+                    request_deserializer=fedpvr_dot_v1_dot_federation__pb2.EvictRequest.FromString,
+                    response_serializer=fedpvr_dot_v1_dot_federation__pb2.EvictReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -364,6 +382,33 @@ class Federation:
             '/fedpvr.v1.Federation/Status',
             fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
             fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Evict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedpvr.v1.Federation/Evict',
+            fedpvr_dot_v1_dot_federation__pb2.EvictRequest.SerializeToString,
+            fedpvr_dot_v1_dot_federation__pb2.EvictReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -74,6 +74,10 @@ class FederationStub:
     """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
+    Evict: _grpc.UnaryUnaryMultiCallable[_federation_pb2.EvictRequest, _federation_pb2.EvictReply]
+    """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
+    answered. Only an operator may ask for it.
+    """
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
@@ -121,6 +125,10 @@ class FederationAsyncStub(FederationStub):
     """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
+    Evict: _aio.UnaryUnaryMultiCallable[_federation_pb2.EvictRequest, _federation_pb2.EvictReply]  # type: ignore[assignment]
+    """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
+    answered. Only an operator may ask for it.
+    """
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
     """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
@@ -201,5 +209,15 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.StatusReply, _abc.Awaitable[_federation_pb2.StatusReply]]:
         """What the run is doing now."""
+
+    @_abc_1.abstractmethod
+    def Evict(
+        self,
+        request: _federation_pb2.EvictRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.EvictReply, _abc.Awaitable[_federation_pb2.EvictReply]]:
+        """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
+        answered. Only an operator may ask for it.
+        """
 
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
