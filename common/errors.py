@@ -14,6 +14,7 @@ FedError                    exit code 1
   WrongRunError             a peer of another run, protocol version or model
   TooLargeError             a message that does not get through because of its size
   UnavailableError          no server answers (yet)
+    NoConnectionError       not even a connection comes about
   RunError                  the run itself cannot go on
   LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
@@ -132,6 +133,10 @@ class TooLargeError(FedError):
 
 class UnavailableError(FedError):
     """No server answers."""
+
+
+class NoConnectionError(UnavailableError):
+    """No connection to the server comes about; `common.access.diagnosis` may know why."""
 
 
 class RunError(FedError):

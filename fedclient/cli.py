@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common import commandline
+from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.errors import ConfigError, RunError
@@ -168,6 +169,7 @@ def _take_part(flags: Flags, credentials: dict[str, Any], emit: Emit) -> RunEnde
 
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    import_grpc_quietly()
     from common.wire.capture import CaptureWriter
     from fedclient.config import ClientConfig
     from fedclient.run.daemon import Daemon

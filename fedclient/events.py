@@ -54,7 +54,7 @@ class StoredUpdateDamaged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLost(Event):
-    """The first failure after the server was last heard of; those that follow it are not told."""
+    """The first failure after the server was last heard of, or a fault that was found; no others are told."""
 
     level: ClassVar[Level] = Level.WARNING
     give_up_s: float
@@ -87,9 +87,14 @@ class UpdateAskedFor(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VariateReturned(Event):
-    """The client had lost its c_i of this round, and got it back from the server."""
+    """The client has c_i of this round from the server: it had lost its own, or that does not count."""
+
+    clipped: bool
+    """Whether its update was too large, so that another c_i counts than the client computed."""
 
     def text(self) -> str:
+        if self.clipped:
+            return f"the update of round {self.round} was too large to count in full; its c_i is the server's"
         return f"the variate of round {self.round} came back from the server"
 
 

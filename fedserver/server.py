@@ -43,6 +43,8 @@ WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
 MAX_CONNECTIONS = 1024
 """Beside two for every client, one of which may be a broken one that is not noticed yet."""
+IDLE_MS = 60_000
+"""How long a connection may be without a call. A client that trains for longer connects again by itself."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -174,8 +176,11 @@ def _signal_future() -> asyncio.Future[int]:
 def _create(
     endpoint: Endpoint, healthy: health.Health, listen: str, tls: TlsFiles | None, num_clients: int
 ) -> tuple[grpc.aio.Server, int]:
-    connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
-    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Admission(endpoint.admit)])
+    crowd = [
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+    ]
+    server = grpc.aio.server(options=[*_OPTIONS, *crowd], interceptors=[Admission(endpoint.admit)])
     server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy.add_to(server)
     reflection.enable_server_reflection((SERVICE, health.NAME, reflection.SERVICE_NAME), server)

@@ -19,6 +19,8 @@ class CheckpointNote(Record):
     """The last round that each client's update counted in, by client index."""
     norms: dict[int, float | None]
     """Euclidean norms of the c_i, by client index."""
+    changed: tuple[Count, ...] = ()
+    """Indices of clients of whose last update not all counted, so that they have computed another c_i."""
     shared: bool
     """Whether c follows from what x did in this round."""
     total_weight: float | None = None

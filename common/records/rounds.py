@@ -64,8 +64,8 @@ class RoundRecord(Record):
     """Names of the clients whose updates these are; empty in records of earlier releases."""
     absent: dict[str, str] = field(default_factory=dict)
     """Clients that were drawn and are not in x, and why."""
-    left_out: dict[str, float | None] | None = None
-    """With --norm-bound: clients whose update was too large, and its size in medians of the round."""
+    clipped: dict[str, float | None] | None = None
+    """Clients whose update was too large to count in full, with its size in medians; if there are any."""
     train_loss: float
     """Mean over these updates of each client's mean training loss."""
     validation_accuracy: float | None

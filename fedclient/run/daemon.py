@@ -7,7 +7,8 @@ import time
 
 import torch
 
-from common.errors import UnavailableError, UnknownClientError
+from common.access import diagnosis
+from common.errors import AccessError, FedError, NoConnectionError, UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
@@ -65,7 +66,7 @@ class Daemon:
 
     def _run(self) -> RunEnded:
         torch.set_num_threads(self._config.threads)
-        backoff = Backoff()
+        backoff, told = Backoff(), ""
         while True:
             try:
                 with Connection(self._transport(), self._config.name) as connection:
@@ -76,13 +77,24 @@ class Daemon:
                         while (ended := self.take_turn(connection)) is None:
                             backoff.heard()
                         return self._finished(seat, ended)
-            except (UnavailableError, UnknownClientError) as error:
+            except (UnavailableError, UnknownClientError) as failure:
+                error = self._understood(failure)
                 silent_s = backoff.failed(self._participant and self._participant.reached)
-                if silent_s is None:
-                    self._emit(ConnectionLost(reason=str(error), give_up_s=self._config.give_up_s))
+                if silent_s is None or (error is not failure and str(error) != told):
+                    told = str(error)
+                    self._emit(ConnectionLost(reason=told, give_up_s=self._config.give_up_s))
                 elif silent_s > self._config.give_up_s:
                     raise UnavailableError(f"{error}; gave up after {silent_s:.0f} s") from error
             time.sleep(backoff.next_wait())
+
+    def _understood(self, failure: FedError) -> FedError:
+        """Why no connection can come about, in plain words; a client that has had none ends with it."""
+        if not isinstance(failure, NoConnectionError):
+            return failure
+        fault = diagnosis.fault(self._config.server, self._config.access)
+        if fault is not None and self._participant is None:
+            raise AccessError(fault) from failure
+        return failure if fault is None else UnavailableError(fault)
 
     def _finished(self, seat: Seat, ended: RunEnded) -> RunEnded:
         if not ended.reason:

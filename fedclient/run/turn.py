@@ -143,10 +143,11 @@ class Participant:
             has_variate=bool(task.variates.specs),
         )
         if source is not StateSource.HELD:
-            state = layout.allocate()
+            here = counted in self._state.held_rounds()
+            # Residuals that are not here start again at zero.
+            state = self._state.read(counted, layout) if here else layout.allocate()
             if source is StateSource.SERVER and received.lost_variate is not None:
-                self._emit(VariateReturned(round=counted))
-                # Residuals, if any, start again at zero.
+                self._emit(VariateReturned(round=counted, clipped=here))
                 state[: len(received.lost_variate)] = received.lost_variate
             else:
                 self._emit(ResidualsLost(round=counted))

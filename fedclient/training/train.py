@@ -69,7 +69,7 @@ class Trainer:
         return trained
 
     def _validate(self, task: Task) -> float | None:
-        held_out = self._minibatches.split(task.rules.validation)[1]
+        held_out = self._minibatches.split(task.rules)[1]
         if not len(held_out):
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy

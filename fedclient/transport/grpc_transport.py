@@ -86,6 +86,4 @@ class GrpcTransport:
             mapped = error_of(code, details)
             if not isinstance(mapped, UnavailableError):
                 raise mapped from error
-            if self._credentials.certificate is not None and "Socket closed" in details:
-                details += "; does the server trust this certificate?"
-            raise UnavailableError(f"no server answers at {self._server} ({code}: {details})") from error
+            raise type(mapped)(f"no server answers at {self._server} ({code}: {details})") from error

@@ -8,9 +8,10 @@ import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from common.access import diagnosis
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials
-from common.errors import UnavailableError
+from common.errors import AccessError, UnavailableError
 from common.wire.calls import SERVICE
 from common.wire.chunks import name_of
 from common.wire.messages import DIRECTIONS
@@ -30,6 +31,7 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
                 raise meaning from error
+            _require_possible(server, access)
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
@@ -67,6 +69,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
         "bytes": counts,
         "traffic": _traffic(reply),
+        "others": reply.others,
     }
 
 
@@ -81,10 +84,18 @@ def require_health(server: str, access: Access | None = None, timeout_s: float =
             request = health_pb2.HealthCheckRequest(service=SERVICE)
             reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
         except grpc.RpcError as error:
+            _require_possible(server, access)
             raise UnavailableError(f"no server answers at {server}: {error.code().name}") from error
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
         raise UnavailableError(f"the server at {server} does not serve: {status}")
+
+
+def _require_possible(server: str, access: Access | None) -> None:
+    """Raises if no connection can come about, whether or not there is a server."""
+    fault = diagnosis.fault(server, access or Access())
+    if fault is not None:
+        raise AccessError(fault)
 
 
 def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from fedserver.keys.issued import Issued
+from fedserver.keys.issued import SERVER, Issued
+
+MOST_COLUMNS = 10_000
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -32,11 +35,14 @@ def show_status(status: dict[str, Any]) -> None:
             _ago(client["last_seen_seconds"]),
         )
     console.print(clients)
+    if status["others"]:
+        console.print(f"and {status['others']} others, whom an operator can see", highlight=False)
     purposes = list(status["bytes"]["down"])
     traffic = Table("bytes", *purposes)
     for direction, counts in status["bytes"].items():
         traffic.add_row(direction, *(f"{counts.get(purpose, 0):,}" for purpose in purposes))
-    console.print(traffic)
+    if purposes:
+        console.print(traffic)
     by_client = Table("client", "direction", "payload", "encoded", "on the socket")
     for client, directions in status["traffic"].items():
         for direction, counts in directions.items():
@@ -50,7 +56,8 @@ def show_status(status: dict[str, Any]) -> None:
 def _phase(status: dict[str, Any]) -> str:
     """What a run is doing; one that waits for clients says how many are missing."""
     if status["phase"] == "waiting" and status["needed"]:
-        return f"waiting, {len(status['clients'])} of {status['needed']} clients are here"
+        here = len(status["clients"]) + status["others"]
+        return f"waiting, {here} of {status['needed']} clients are here"
     return f"{status['phase']}, round {status['round']} of {status['rounds']}"
 
 
@@ -59,18 +66,20 @@ def _ago(seconds: float | None) -> str:
 
 
 def show_certificates(entries: Iterable[Issued]) -> None:
-    """Prints certificates as a table, with the beginning of each serial."""
-    table = Table()
-    for title in ("name", "kind", "state", "from", "until", "for", "serial"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("from", "until"))
+    """Prints certificates as a table, with the beginning of each serial; no name is ever broken in two."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("name", "kind", "state", "until", "serial", "hosts"):
+        table.add_column(title, no_wrap=True)
     for entry in entries:
         table.add_row(
             entry.name,
             entry.kind,
             entry.state,
-            f"{entry.valid_from:%Y-%m-%d}",
             f"{entry.valid_until:%Y-%m-%d}",
-            "\n".join(entry.sans),
             f"{entry.serial:x}"[:8],
+            "\n".join(entry.sans if entry.kind == SERVER else ()),
         )
-    Console().print(table)
+    console = Console(markup=False)
+    needed = Measurement.get(console, console.options.update(max_width=MOST_COLUMNS), table).maximum
+    console.width = max(console.width, needed)
+    console.print(table)

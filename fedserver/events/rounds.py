@@ -44,16 +44,18 @@ class UpdateDeclined(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateLeftOut(Event):
-    """An update does not count because it is too large."""
+class UpdateClipped(Event):
+    """An update is too large, so that it counts less."""
 
     level: ClassVar[Level] = Level.WARNING
-    times_median: float
+    times_usual: float
     bound: float
+    share: float
+    """What is left of its weight."""
 
     def text(self) -> str:
-        size = f"its update is {self.times_median:.3g} times the median, the bound is {self.bound:g}"
-        return f"round {self.round}: leaves out {self.client}: {size}"
+        size = f"it is {self.times_usual:.3g} times as large as is usual, --norm-bound is {self.bound:g}"
+        return f"round {self.round}: the update of {self.client} counts {self.share:.1%}: {size}"
 
 
 @dataclass(frozen=True, kw_only=True)

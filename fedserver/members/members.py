@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
 from common.events import Emit, unheard
 from common.names import natural, require_name
-from fedserver.access.token_bucket import TokenBucket
 from fedserver.events.clients import ClientJoined, ClientsAwaited, ClientsGathered
+from fedserver.members.join_limit import MAX_WAITING, JoinLimit
 from fedserver.members.presence import Presence
 from fedserver.members.seats import (
     Member,
@@ -21,10 +21,6 @@ from fedserver.members.seats import (
     require_usable,
     selection,
 )
-
-JOINS_PER_S = 200.0
-MAX_WAITING = 1000
-"""Clients that may wait for a seat, in addition to those there are seats for."""
 
 
 class Members:
@@ -59,7 +55,7 @@ class Members:
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
         self._waiting_changed = asyncio.Event()
         self._gathering = False
-        self._joins = TokenBucket(JOINS_PER_S, MAX_WAITING + num_clients)
+        self._joins = JoinLimit(num_clients)
         self._shards: Sequence[Sequence[int]] | None = None
         self._class_names: tuple[str, ...] = ()
 
@@ -110,7 +106,7 @@ class Members:
     async def join(self, name: str, own_data: OwnData | None) -> Member:
         """A seat: at once for a known name and after the start, else when enough clients are here."""
         require_name(name)
-        if not self._joins.take() or len(self.waiting) > self.num_clients + MAX_WAITING:
+        if not self._joins.take(name) or len(self.waiting) > self.num_clients + MAX_WAITING:
             raise UnavailableError("too many clients join at once; try again")
         require_usable(name, own_data)
         member = await self._seat_or_wait(name, own_data)

@@ -22,6 +22,7 @@ from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
 from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
+from fedserver.rpc.own_view import own_view
 from fedserver.rpc.seat import seat_reply
 from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON
@@ -229,8 +230,8 @@ class Service:
             self._clients[caller.credential] = name
 
     async def status(self, data: bytes, caller: Caller) -> bytes:
-        """What the run is doing."""
+        """What the run is doing; a client sees its own part only."""
         with self._traffic.call("Status", caller.peer) as call:
             call.request(pb.StatusRequest, data)
             reply = status_reply(self._run_id, self._config, self._board, self._members, self._traffic)
-            return call.reply(reply)
+            return call.reply(reply if caller.is_operator else own_view(reply, caller.name or ""))

@@ -48,6 +48,8 @@ class Checkpoint:
     """The last counted round by client index."""
     norms: dict[int, float]
     """||c_i|| by client index."""
+    changed: set[int]
+    """Clients that have computed another c_i than the one that counts."""
     c_source: CSource
     total_weight: float | None
     """What all clients together weigh in c; None from a release that did not write it down."""
@@ -83,6 +85,7 @@ class Checkpoints:
             round=checkpoint.round,
             counted=checkpoint.counted,
             norms={**checkpoint.norms},
+            changed=tuple(sorted(checkpoint.changed)),
             shared=checkpoint.c_source is CSource.FROM_MOVE,
             total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
@@ -118,6 +121,7 @@ class Checkpoints:
             h=h,
             counted=note.counted,
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
+            changed=set(note.changed),
             c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
             total_weight=note.total_weight,
             closing=note.closing,

@@ -146,9 +146,9 @@ class Spool:
         """Where the update of client i for round r is kept: a file that opens with the tensors of y_i."""
         return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
 
-    def values(self, r: int, i: int) -> Flat:
+    def values(self, r: int, i: int, *, writable: bool = False) -> Flat:
         """y_i, buffers and c_i+ of a kept update, mapped rather than loaded."""
-        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
+        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r+" if writable else "r")
         return mapped[: self._layout.num_bytes]
 
     def put_aside(self, r: int, i: int, c_i: Flat) -> Flat:

@@ -9,6 +9,7 @@ older checkpoint may need are kept in an archive.
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from common.algorithms.base import Algorithm
@@ -34,6 +35,8 @@ class Variates:
         """Last counted round by client index."""
         self.norms: dict[int, float] = {}
         """||c_i|| by client index."""
+        self.changed: set[int] = set()
+        """Clients of whose last update not all counted: the variate here is not the one they computed."""
         for each in (folder, archive):
             each.mkdir(parents=True, exist_ok=True)
 
@@ -45,9 +48,9 @@ class Variates:
                 archived = self._archive / path.name
                 safetensors_files.read(archived if archived.exists() else path, self.layout)
 
-    def restore(self, counted: dict[int, int], norms: dict[int, float]) -> None:
+    def restore(self, counted: dict[int, int], norms: dict[int, float], changed: Iterable[int]) -> None:
         """Goes back to what counted after some round, and forgets what is newer."""
-        self.counted, self.norms = dict(counted), dict(norms)
+        self.counted, self.norms, self.changed = dict(counted), dict(norms), set(changed)
         for path, i, r in _files(self._archive):
             if self.counted.get(i) == r:
                 path.replace(self._path(i, r))
@@ -56,6 +59,11 @@ class Variates:
                 path.replace(self._archive / path.name)  # An older checkpoint may need it.
             elif r != self.counted.get(i):
                 path.unlink()
+
+    def lost(self, i: int, held: Container[int]) -> Flat | None:
+        """The variate of a client that holds those of these rounds, where it has not the one that counts."""
+        counted = self.counted.get(i, 0)
+        return self.read(i) if counted and (counted not in held or i in self.changed) else None
 
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
@@ -71,6 +79,10 @@ class Variates:
             safetensors_files.write(self._path(i, r), self.layout, new, Purpose.CLIENT_CONTROL)
             arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
             self.norms[i] = norm(arrays)
+
+    def changed_by(self, counted: Iterable[int], clipped: Iterable[int]) -> set[int]:
+        """What `changed` will be after a round."""
+        return (self.changed - set(counted)) | set(clipped)
 
     def count(self, i: int, r: int) -> None:
         """Takes note that a client's update entered round r."""

@@ -853,6 +853,7 @@ class StatusReply(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
     NEEDED_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
     model: _builtins.str
@@ -864,6 +865,10 @@ class StatusReply(_message.Message):
     num_clients: _builtins.int
     needed: _builtins.int
     """Clients that the run starts with."""
+    others: _builtins.int
+    """Clients that are here beside those listed. An operator, and everybody where nobody is asked who he is, sees all; a
+    client sees its own row and traffic, and no sums.
+    """
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
     @_builtins.property
@@ -894,10 +899,11 @@ class StatusReply(_message.Message):
         bytes: _abc.Iterable[Global___TrafficCount] | None = ...,
         traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
         needed: _builtins.int = ...,
+        others: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
