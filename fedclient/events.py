@@ -109,6 +109,16 @@ class ResidualsLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StateDamaged(Event):
+    """A c_i on disk, or what coding left out, is not as it was written."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"{self.reason}; going on without it, with the server's copy of c_i"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingStarted(Event):
     """Local training of a round begins."""
 

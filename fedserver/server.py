@@ -35,7 +35,7 @@ from fedserver.worker.process import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
-RETURN_S = 30.0
+RETURN_S = 60.0
 """The same for a server that was started again after the end: its clients may be starting too."""
 SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""

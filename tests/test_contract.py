@@ -193,6 +193,12 @@ BAD: dict[str, tuple[Change, int, str]] = {
     "a later round": (lambda f: setattr(f[0].header, "round", 2), Reply.WRONG_ROUND, ""),
     "round zero": (lambda f: setattr(f[0].header, "round", 0), Reply.WRONG_ROUND, ""),
     "another model": (lambda f: setattr(f[0].header, "fingerprint", "beef"), Reply.WRONG_MODEL, ""),
+    "an id that steers terminals": (
+        lambda f: setattr(f[0].header, "update_id", "\x1b[2J"),
+        Reply.BROKEN_CONTRACT,
+        "",
+    ),
+    "a long id": (lambda f: setattr(f[0].header, "update_id", "a" * 65), Reply.BROKEN_CONTRACT, ""),
     "no steps": (lambda f: setattr(f[0].header, "steps", 0), Reply.BROKEN_CONTRACT, ""),
     "other examples": (lambda f: setattr(f[0].header, "examples", 10**9), Reply.BROKEN_CONTRACT, ""),
     "a loss that is not finite": (lambda f: setattr(f[0].header, "loss", float("nan")), Reply.NOT_FINITE, ""),
@@ -260,7 +266,7 @@ def test_bytes_that_are_no_protobuf_disturb_nobody(peers: Peers) -> None:
         assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
         join: Any = channel.unary_unary("/fedpvr.v1.Federation/Join")
         code, text = _code(lambda: join(b"\xff" * 100, timeout=WAIT_S))
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert code is grpc.StatusCode.DATA_LOSS
         assert "expected a JoinRequest, got other bytes" in text
     assert peers.stub.Status(pb.StatusRequest(), timeout=WAIT_S).round == 1
 

@@ -251,6 +251,15 @@ def test_a_client_that_cannot_go_on_says_so_and_the_others_do(federation: Federa
         broken.close()
 
 
+def test_a_client_whose_site_allows_no_plug_in_leaves_and_both_sides_say_why(federation: Federation) -> None:
+    federation.server(*["--num-clients", "1", "--model", "problem:network", "--dataset", "problem:data"])
+    federation.start("b", "fedclient", "run", "--server", federation.address, "--name", "b")
+    assert federation.exit_code("b") == 1
+    line = "to allow it, start the client with --allow-plugin problem:network"
+    assert federation.log("b").splitlines()[-1].endswith(line)
+    assert re.search(f"b leaves: .*{line}", federation.log("server"))
+
+
 def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> None:
     federation.server("--num-clients", "2", "--rounds", "3", "--eta-l", "1e30")
     for name in ("a", "b"):

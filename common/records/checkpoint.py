@@ -29,8 +29,8 @@ class CheckpointNote(Record):
     """What rounds.jsonl says of the round, before x is evaluated."""
     has_h: bool
     """Whether the file holds the server's own state h (FedDyn)."""
-    crc32c: Count
-    """Of all tensors, as they follow each other in memory."""
+    crc32c: Count | None = None
+    """Of all tensors, in files of a release before the metadata itself had a `crc32c`."""
 
     @classmethod
     def from_first(cls, value: Any) -> Any:

@@ -23,8 +23,8 @@ from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
 from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
-from fedclient.transport.grpc_transport import GrpcTransport
-from fedclient.transport.paced import WINDOW_BYTES, Pace, PacedTransport
+from fedclient.transport.grpc_transport import WINDOW_BYTES, GrpcTransport
+from fedclient.transport.paced import PACED_WINDOW_BYTES, Pace, PacedTransport
 
 
 class Daemon:
@@ -69,7 +69,7 @@ class Daemon:
         backoff, told = Backoff(), ""
         while True:
             try:
-                with Connection(self._transport(), self._config.name) as connection:
+                with self._connection() as connection:
                     seat = self._take_seat(connection)
                     self._heartbeat = Heartbeat(connection, seat)
                     with self._heartbeat:
@@ -109,8 +109,11 @@ class Daemon:
             )
         return ended
 
+    def _connection(self) -> Connection:
+        return Connection(self._transport(), self._config.name, self._config.data_dir)
+
     def _transport(self) -> Transport:
-        window = WINDOW_BYTES if self._down is not None else None
+        window = WINDOW_BYTES if self._down is None else PACED_WINDOW_BYTES
         transport: Transport = GrpcTransport(self._config.server, self._config.access.read(), window)
         if self._up is not None or self._down is not None:
             transport = PacedTransport(transport, self._up, self._down)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from common.errors import FedError, SupersededError, UnavailableError, WireError
+from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.tensors.layout import Flat
@@ -16,6 +16,7 @@ from fedclient.events import (
     Diverged,
     ResidualsLost,
     RoundTrained,
+    StateDamaged,
     TrainingStarted,
     UpdateAskedFor,
     UpdateLate,
@@ -39,6 +40,10 @@ from fedclient.training.train import DivergedError
 PUSH_TRIES = 3
 """How often an update is sent that does not arrive as it was sent, before the connection is given up."""
 
+RESENDS = 5
+"""How often a server may ask for updates again before it sends a round; one that was restarted asks once."""
+RESEND_WAIT_S = 0.05
+
 
 class Participant:
     """A client in one run, with the phase it is in."""
@@ -50,9 +55,13 @@ class Participant:
         self._layout = equipment.layout
         self._state = equipment.state
         self._threads = equipment.threads
+        self._demands = equipment.demands
+        self._resends = 0
+        """How often the server has asked for an update again on this connection, and sent no round."""
         self._emit = emit
         self._download = Download()
         self.phase: Phase = phases.begin(left_over)
+        self._drops_damage()
 
     @property
     def run_id(self) -> str:
@@ -90,6 +99,7 @@ class Participant:
                 self._push(connection, self.phase)
         except FedError:
             self.phase = phases.connection_lost(self.phase)
+            self._resends = 0
             raise
         return self.phase.result if isinstance(self.phase, Ended) else None
 
@@ -103,14 +113,32 @@ class Participant:
             self.phase = phases.update_lost(waiting, answer.round)
             in_hand = isinstance(self.phase, Handing)
             self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
+            self._pause(answer.round)
         else:
+            self._resends = 0
             self.phase = phases.round_came(waiting, answer)
+
+    def _pause(self, r: int) -> None:
+        """Takes longer and longer over a server that asks for updates only, and then leaves it."""
+        self._resends += 1
+        if self._resends > RESENDS:
+            raise RefusedError(f"the server has asked {self._resends} times for round {r} and sends no other")
+        if self._resends > 1:
+            time.sleep(RESEND_WAIT_S * 2**self._resends)
 
     def _train(self, connection: Connection, training: Training) -> None:
         task = training.task
+        self._demands.require_round(task.rules, *self._trainer.work(task.rules))
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
-        state = self._settled_state(training.received)
+        try:
+            state = self._settled_state(training.received)
+        except StateError:
+            if not self._drops_damage():
+                raise
+            # Asks for the round again, and with it for the c_i that is not here any more.
+            self.phase = phases.connection_lost(training)
+            return
         started = time.monotonic()
         try:
             with free_core(self._seat.index, self._threads):
@@ -129,6 +157,13 @@ class Participant:
         self.phase = phases.trained(training, stored, LastBroadcast(task.round, reduced_x, update.step_sum))
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
+
+    def _drops_damage(self) -> bool:
+        """Whether there was a damaged c_i; there is none any more."""
+        reasons = self._state.drop_damaged()
+        for reason in reasons:
+            self._emit(StateDamaged(reason=reason))
+        return bool(reasons)
 
     def _settled_state(self, received: ReceivedRound) -> Flat:
         """c_i and residuals as of the round that the server says counts; drops those of all others."""

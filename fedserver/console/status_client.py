@@ -12,12 +12,11 @@ from common.access import diagnosis
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials
 from common.errors import AccessError, UnavailableError
-from common.wire.calls import SERVICE
-from common.wire.chunks import name_of
+from common.wire.calls import CALLS, SERVICE
+from common.wire.chunks import name_of, parsed, sealed
 from common.wire.messages import DIRECTIONS
 from common.wire.statuses import error_of
 from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
 
 
 def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
@@ -25,8 +24,9 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
     credentials = access.read() if access is not None else Credentials()
     with open_channel(server, credentials) as channel:
         try:
-            stub = FederationStub(channel)
-            reply = stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=credentials.metadata)
+            status: Any = channel.unary_unary(CALLS["Status"].path)
+            request = sealed(pb.StatusRequest())
+            reply: bytes = status(request, timeout=timeout_s, metadata=credentials.metadata)
         except grpc.RpcError as error:
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
@@ -35,7 +35,7 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
-    return status_values(reply)
+    return status_values(parsed(pb.StatusReply, reply))
 
 
 def status_values(reply: pb.StatusReply) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class ClientsGathered(Event):
     here: int
 
     def text(self) -> str:
-        return f"{self.here} clients are here and nobody else comes; they make up the run"
+        return f"starting with {self.here} clients: nobody else has joined for a while"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,6 +62,21 @@ class RunResumed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinishedBefore(Event):
+    """A server was started on a run that has nothing left to train."""
+
+    rounds: int
+    accuracy: float | None
+    run_dir: str
+
+    def text(self) -> str:
+        known = "" if self.accuracy is None else f", accuracy {self.accuracy:.2%}"
+        done = f"{self.round} of {self.rounds} rounds{known}"
+        another = "for another one give another --run-dir (with compose: RUN=name)"
+        return f"run {self.run} in {self.run_dir} is finished ({done}); {another}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CheckpointUnusable(Event):
     """A checkpoint is damaged, and an older one is tried."""
 
@@ -69,6 +84,23 @@ class CheckpointUnusable(Event):
 
     def text(self) -> str:
         return f"{self.reason}; going back to an older checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSetAside(Event):
+    """A file that grows by a line a round is damaged; the run goes on with what is good in it."""
+
+    level: ClassVar[Level] = Level.WARNING
+    path: str
+    aside: str
+    """What it is called now."""
+    damaged: int
+    good: int
+    """Lines that were taken over."""
+
+    def text(self) -> str:
+        lines = f"{self.damaged} of {self.damaged + self.good} lines"
+        return f"{self.path}: {lines} are damaged; going on with the others, the file is kept as {self.aside}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from common.errors import AccessError, CertificateError, FedError
+from common.errors import AccessError, CertificateError, FedError, StateError
 from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.statuses import status_of
 from fedserver.access.authenticate import Authenticator, Caller, Penance, Refusals
@@ -105,11 +105,11 @@ class Endpoint:
         return handle
 
     async def _abort(self, context: Context, error: FedError | OSError) -> None:
-        """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
+        """What a full or broken disk does ends as INTERNAL, and is told: the client may try again."""
         if isinstance(error, AccessError | CertificateError):
             self._refusals.note(str(error))
         if isinstance(error, AccessError):
             self._service.refuse(error.credential, str(error))
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | StateError):
             self._refusals.note(f"a call, because of this server's disk: {error}")
         await context.abort(grpc.StatusCode[status_of(error)], str(error)[:MAX_DETAILS])

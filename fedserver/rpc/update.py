@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
-from common.errors import Fault, WireError
+from common.errors import Fault, WireError, printable
 from common.server_step.rules import Rules
 from common.tensors.layout import Purpose
 from fedpvr.v1 import federation_pb2 as pb
@@ -14,6 +15,7 @@ from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 
+_ID = re.compile("[0-9a-f-]{1,64}")
 MAX_LOSS = 1e9
 MAX_TRAIN_S = 1e7
 """Four months."""
@@ -45,6 +47,9 @@ def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules
             f"the update is of another model: expected fingerprint {fingerprint[:12]}, "
             f"got {update.fingerprint[:12] or 'none'}",
         )
+    if not _ID.fullmatch(update.update_id):
+        got = printable(update.update_id, 80)
+        raise WireError.broken_contract(f"update_id must be 1 to 64 hex digits and dashes, got {got!r}")
     if update.examples != member.examples:
         raise WireError.broken_contract(
             f"client {member.name!r} joined with {member.examples} examples, got {update.examples}"

@@ -136,5 +136,6 @@ def resume(run: Run, emit: Emit) -> Standing:
         standing = Standing(found.round, found.flat, found.h, found.c_source, found.total_weight)
         run.checkpoints.drop_after(found.round)
         run.run_dir.write_state(run.layout, found.flat)
-    emit(RunResumed(round=standing.round, rounds=run.config.rounds))
+    if not run.run_dir.finished():
+        emit(RunResumed(round=standing.round, rounds=run.config.rounds))
     return standing

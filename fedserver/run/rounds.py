@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 from common import seeds
+from common.errors import StateError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
 from common.server_step.rules import Rules
@@ -19,6 +20,7 @@ from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
@@ -81,8 +83,8 @@ class Rounds:
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
-        except OSError:
-            # The run is not over: it goes on here once the disk is well again.
+        except (OSError, StateError):
+            # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
         except Exception as error:
             await self._board.end(str(error))
@@ -108,16 +110,23 @@ class Rounds:
 
     async def _catch_up(self, run: Run, done: int) -> None:
         """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.go_back(done)
-        for record in recorded:
+        recorded = self._run_dir.go_back(done, self._emit)
+        for record in self._run_dir.records():
             self._board.attendance.add(record)
-            if record.accuracy is not None:
-                self._board.last = Result(record.round, record.accuracy, record.loss)
-        last = recorded[-1].round if recorded else 0
         for r in run.checkpoints.rounds():
-            if last < r <= done:
+            if r <= done and r not in recorded:
                 checkpoint = run.checkpoints.read(r)
                 await self._report(run, checkpoint.flat, checkpoint.closing)
+        for record in self._run_dir.records():
+            if record.accuracy is not None:
+                self._board.last = Result(record.round, record.accuracy, record.loss)
+        if self._run_dir.finished():
+            self._tell_of_the_end(done)
+
+    def _tell_of_the_end(self, done: int) -> None:
+        last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
+        accuracy = None if last is None else last.accuracy
+        self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""

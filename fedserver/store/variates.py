@@ -13,6 +13,8 @@ from collections.abc import Container, Iterable
 from pathlib import Path
 
 from common.algorithms.base import Algorithm
+from common.atomic import make_private
+from common.errors import StateError
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose, norm
 
@@ -38,7 +40,7 @@ class Variates:
         self.changed: set[int] = set()
         """Clients of whose last update not all counted: the variate here is not the one they computed."""
         for each in (folder, archive):
-            each.mkdir(parents=True, exist_ok=True)
+            make_private(each)
 
     def require_whole(self, counted: dict[int, int]) -> None:
         """Raises unless every variate that counted after some round is here and whole."""
@@ -69,7 +71,10 @@ class Variates:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
         if i not in self.counted or not self.layout.specs:
             return None
-        return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+        try:
+            return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+        except StateError as error:
+            raise StateError(f"{error}; a server that is started again goes on from before it") from error
 
     def stage(self, i: int, r: int, broadcast: Flat, values: Flat) -> None:
         """Writes the variate that client i has after its update for round r, which answers `broadcast`."""

@@ -140,7 +140,8 @@ def _go_on(folder: Path) -> None:
         if found.previous is not None:
             Members(2).restore(restored(found.previous.clients, known.PREPARED.shards))
             found.require_same_settings(RunConfig())
-            found.go_back(1)
+            found.go_back(1, unheard)
+            found.records()
 
 
 def _read(folder: Path) -> None:

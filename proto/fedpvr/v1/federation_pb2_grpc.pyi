@@ -36,8 +36,13 @@ class FederationStub:
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @_typing.overload
@@ -81,8 +86,13 @@ class FederationAsyncStub(FederationStub):
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -122,8 +132,13 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @_abc_1.abstractmethod
