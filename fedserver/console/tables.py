@@ -56,7 +56,8 @@ def show_status(status: dict[str, Any]) -> None:
 def _phase(status: dict[str, Any]) -> str:
     """What a run is doing; one that waits for clients says how many are missing."""
     if status["phase"] == "waiting" and status["needed"]:
-        return f"waiting, {len(status['clients'])} of {status['needed']} clients are here"
+        here = len(status["clients"]) + status["others"]
+        return f"waiting, {here} of {status['needed']} clients are here"
     return f"{status['phase']}, round {status['round']} of {status['rounds']}"
 
 

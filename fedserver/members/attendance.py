@@ -13,7 +13,6 @@ LEFT, DECLINED = "left", "declined"
 NO_SIGN = "no sign of life"
 NO_ANSWER = "no answer by the deadline"
 NO_PROGRESS = "signs of life, but no answer for too long"
-TOO_LARGE = "its update was too large"
 NEVER_DRAWN = "never drawn for a round"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -10,7 +10,7 @@ from common.server_step.rules import Rules
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.wire.chunks import Frame
-from fedserver.members.attendance import DECLINED, TOO_LARGE
+from fedserver.members.attendance import DECLINED
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,10 @@ class Round:
         """Updates that are in, by client."""
         return {i: answer for i, answer in self.answers.items() if isinstance(answer, Update)}
 
-    def absent(self, counted: Container[int]) -> dict[str, str]:
-        """Who was drawn and is not among those who count, and why."""
-        found = {}
-        for i, answer in self.answers.items():
-            if answer is not None and i not in counted:
-                found[answer.client] = TOO_LARGE if isinstance(answer, Update) else answer.why
-        return found
+    def absent(self) -> dict[str, str]:
+        """Who was drawn and has no update in it, and why."""
+        others = [answer for answer in self.answers.values() if isinstance(answer, Declined | Excused)]
+        return {answer.client: answer.why for answer in others}
 
     def outcome(self, i: int) -> Outcome:
         """What would become of an answer of this client."""

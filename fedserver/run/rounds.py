@@ -168,7 +168,7 @@ class Rounds:
         record = replace(
             folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names)),
             clients=tuple(names[i] for i in folded.counted),
-            absent=current.absent(folded.counted),
+            absent=current.absent(),
         )
         return await asyncio.to_thread(close, run, folded, record, detail, standing.evicted), record
 
