@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.errors import Fault, UnavailableError, WireError
+from common.errors import Fault, StateError, UnavailableError, WireError
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
 
@@ -109,6 +109,13 @@ class Board:
         if outcome is Outcome.ACCEPTED:
             self._answers[i].set_result(answer)
         return outcome
+
+    def fail(self, i: int, error: StateError) -> None:
+        """What this server has on disk of client i is damaged: ends the process that drives the round."""
+        answer = self._answers.get(i)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # Looked at, or asyncio complains if the run ends for another reason first.
 
     async def answered(self, timeout: float | None) -> None:
         """Waits for the next answer to the open round, but not longer than this."""
