@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import re
 import signal
 import sys
 import tomllib
@@ -149,7 +150,10 @@ def capture_option(section: str) -> Callable[[Any], Any]:
 def access_options(function: Any) -> Any:
     """The flags for credentials; `access` makes an `Access` of them."""
     function = option(
-        SECURITY, "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
+        SECURITY,
+        "--insecure",
+        is_flag=True,
+        help="Talk to another machine, or send it a token, although nothing is encrypted.",
     )(function)
     function = option(
         SECURITY,
@@ -174,6 +178,15 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
             "give --certs with the server's ca.pem, or say --insecure"
         )
     return found
+
+
+def require_encrypted(server: str, certs: Path | None, insecure: bool) -> None:
+    """Raises where what is said to a server could be read and changed on its way."""
+    if certs is None and not insecure and not is_loopback(server):
+        raise ConfigError(
+            f"{server} is on another machine, and nothing would be encrypted; "
+            "give --certs DIR with the server's ca.pem or, in a private network, --insecure"
+        )
 
 
 def log_options(function: Any) -> Any:
@@ -233,9 +246,10 @@ def _raise(number: int, _: object) -> None:
 
 
 def require_address(flag: str, address: str) -> None:
-    """Raises for anything but HOST:PORT."""
+    """Raises for anything but HOST:PORT, the host a name, an IPv4 address or an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+    good = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535
+    if not good or not re.fullmatch(r"\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:/@\[\]]+", host):
         raise ConfigError(f"{flag} must be HOST:PORT, for example 127.0.0.1:50051, got {address!r}")
 
 

@@ -6,16 +6,20 @@ FedError                    exit code 1
   StateError                files on disk that are damaged, foreign or in use
     DiskError               files that cannot be written now
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
+    DamagedError            a message that did not come as it was sent
   CertificateError          a certificate that cannot be read or does not say whose it is
   AccessError               a peer that may not do what it asks for
   JoinError                 the server will not seat this client
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
-  TooLargeError             a message that does not get through because of its size
+  RefusedError              a demand of a server that this client's site does not allow
   UnavailableError          no server answers (yet)
     NoConnectionError       not even a connection comes about
+    TooLargeError           a message that does not get through because of its size
+    OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
+  LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
 """
@@ -26,6 +30,9 @@ from enum import StrEnum
 from pathlib import Path
 from traceback import extract_tb
 
+MOST_SHOWN = 4000
+"""Characters of an error."""
+
 
 class FedError(Exception):
     """Root of all errors that a user may see."""
@@ -33,8 +40,8 @@ class FedError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """One line, whatever words of a peer are in it."""
-        return printable(super().__str__())
+        """One line, whatever words of a peer are in it, and however many."""
+        return printable(super().__str__(), MOST_SHOWN)
 
 
 def printable(text: str, most: int | None = None) -> str:
@@ -109,6 +116,10 @@ class WireError(FedError):
         return cls(Fault.BROKEN_CONTRACT, message, tensor)
 
 
+class DamagedError(WireError):
+    """A message that is none, or whose checksum is wrong: a bad link may have damaged it."""
+
+
 class CertificateError(FedError):
     """A certificate that cannot be read or does not say whose it is."""
 
@@ -138,8 +149,8 @@ class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
 
 
-class TooLargeError(FedError):
-    """A message that does not get through because of its size; trying again would not help."""
+class RefusedError(FedError):
+    """A demand of a server that this client's site does not allow."""
 
 
 class UnavailableError(FedError):
@@ -150,5 +161,19 @@ class NoConnectionError(UnavailableError):
     """No connection to the server comes about; `common.access.diagnosis` may know why."""
 
 
+class TooLargeError(UnavailableError):
+    """A message that does not get through because of its size, or because a bad link changed its length."""
+
+
+class OverdueError(UnavailableError):
+    """A call without an answer from a server that answers others: damaged bytes may have lost it."""
+
+
 class RunError(FedError):
     """The run cannot go on."""
+
+
+class LeftOutError(FedError):
+    """A run is finished, but went on without somebody whom no setting leaves out."""
+
+    exit_code = 3

@@ -29,7 +29,7 @@ class Joined(Event):
 
     def text(self) -> str:
         return (
-            f"run {self.run}: client {self.index} of {self.num_clients}, "
+            f"run {self.run}: client {self.index + 1} of {self.num_clients}, "
             f"{self.examples} examples, {self.model}"
         )
 
@@ -197,6 +197,26 @@ class RunFinished(Event):
     """The run went through to its last round."""
 
     accuracy: float
+    best: tuple[int, float] | None
+    took_part: int | None
 
     def text(self) -> str:
-        return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}"
+        best = f" (best {self.best[1]:.2%} after round {self.best[0]})" if self.best else ""
+        rounds = "1 round" if self.took_part == 1 else f"{self.took_part} rounds"
+        own = f"; took part in {rounds}" if self.took_part is not None else ""
+        return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}{best}{own}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped(Event):
+    """A signal ends the client; `reason` is what it was doing."""
+
+    signal: str
+    server_knows: bool
+
+    def text(self) -> str:
+        knows = "the server knows" if self.server_knows else "the server does not know"
+        return (
+            f"stopped by {self.signal} while {self.reason}; {knows}; "
+            "what counts is saved, and the same command goes on from there"
+        )

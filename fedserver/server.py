@@ -15,7 +15,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
-from common.events import Emit, Event
+from common.events import Emit, of_run
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
 from common.wire.limits import MAX_REQUEST_BYTES
@@ -24,11 +24,12 @@ from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
 from fedserver.access.settings import AccessSettings, TlsFiles
 from fedserver.config import RunConfig
-from fedserver.events.run import Listening, RunFinished, RunStarted, RunStopped
+from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
 from fedserver.run.board import Phase
+from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
 
@@ -108,7 +109,7 @@ async def serve(
             await server.stop(grace=1.0)
             await _settle()
             run_dir.write_traffic(federation.traffic.whole())
-    emit(_ended(number, run_id, run_path))
+    _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
     return number
 
 
@@ -123,10 +124,11 @@ def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:
     return config, previous.run_id
 
 
-def _ended(number: int, run_id: str, run_path: Path) -> Event:
-    if not number:
-        return RunFinished(run=run_id)
-    return RunStopped(run=run_id, signal=signal.Signals(number).name, run_dir=str(run_path))
+def _tell_how_it_ended(number: int, federation: Federation, run_path: Path, emit: Emit) -> None:
+    if number:
+        emit(RunStopped(signal=signal.Signals(number).name, run_dir=str(run_path)))
+    else:
+        tell_of_the_end(federation.board.attendance, federation.members, run_path, emit)
 
 
 def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:

@@ -1,4 +1,7 @@
-"""A TCP proxy between client and server that does to connections what bad networks do."""
+"""A TCP proxy between client and server that does to connections what bad networks do.
+
+A fault is made at a stated byte of a direction, counted over all connections, so that it can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -6,75 +9,59 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
-STALL_S = 3600.0
-LARGE = 4096
-"""Segments from this size on carry tensors for the most part."""
+DELAY_S = 1.0
+SEGMENT = 1 << 16
+KINDS = ("drop", "delay", "truncate", "duplicate", "corrupt", "half-open")
 
 
-@dataclass
-class Faults:
-    """What goes wrong, some times, once so many bytes have passed in a direction."""
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong once so many bytes have passed in a direction.
+
+    drop: hangs up, and loses what came together with the byte    truncate: hangs up exactly there
+    delay: holds everything back for a second                     half-open: nothing passes there any more
+    duplicate: up to `size` bytes before it come again            corrupt: the byte is another, by `mask`
+    """
 
     kind: str
-    """drop, delay, truncate, duplicate, corrupt or half-open."""
-    after: int
     up: bool
-    times: int = 1
-    random: random.Random = field(default_factory=lambda: random.Random(0))
-    done: int = 0
+    at: int
+    size: int = 1
+    mask: int = 1
 
-    def __post_init__(self) -> None:
-        self._left = self.after
-        self._lock = threading.Lock()
 
-    def due(self, data: bytes, up: bool) -> bool:
-        """Whether this is the segment to which it happens."""
-        if up != self.up:
-            return False
-        with self._lock:
-            self._left -= len(data)
-            small = self.kind in ("duplicate", "corrupt") and len(data) < LARGE
-            if self.done == self.times or self._left >= 0 or small:
-                return False
-            self.done += 1
-            self._left = self.after
-            return True
-
-    def apply(self, data: bytes, send: Callable[[bytes], None]) -> bool:
-        """Does it; returns whether the connection goes on."""
-        match self.kind:
-            case "delay":
-                time.sleep(1.0)
-                send(data)
-            case "truncate":
-                send(data[: self.random.randrange(len(data))])
-                return False
-            case "duplicate":
-                send(data + data)
-            case "corrupt":
-                at = self.random.randrange(len(data))
-                send(data[:at] + bytes([data[at] ^ self.random.randrange(1, 256)]) + data[at + 1 :])
-            case "half-open":
-                time.sleep(STALL_S)
-            case "drop":
-                return False
-            case other:
-                raise ValueError(other)
-        return True
+def faults(kind: str, up: bool, times: int, spacing: int, seed: str = "") -> list[Fault]:
+    """So many, each anywhere in a stretch of so many bytes; alike for a seed."""
+    chance = random.Random(f"{kind} {up} {seed}")
+    return [
+        Fault(
+            kind,
+            up,
+            k * spacing + chance.randrange(spacing),
+            size=chance.randint(1, SEGMENT),
+            mask=chance.randint(1, 255),
+        )
+        for k in range(times)
+    ]
 
 
 class Proxy:
-    """Forwards connections, with faults."""
+    """Forwards connections, with faults; `made` are those that have happened."""
 
-    def __init__(self, server: str, faults: Faults) -> None:
+    def __init__(self, server: str, planned: Sequence[Fault]) -> None:
         host, _, port = server.rpartition(":")
         self._server = (host, int(port))
-        self.faults = faults
+        in_order = sorted(planned, key=lambda fault: fault.at)
+        self._planned = {up: [fault for fault in in_order if fault.up is up] for up in (True, False)}
+        self._passed = {True: 0, False: 0}
+        self._lock = threading.Lock()
+        self.made: list[Fault] = []
+        self._over = threading.Event()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -86,6 +73,7 @@ class Proxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over.set()
         self._listener.close()
         for each in self._sockets:
             each.close()
@@ -106,12 +94,46 @@ class Proxy:
                 threading.Thread(target=self._forward, args=(source, target, up), daemon=True).start()
 
     def _forward(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+        before = b""
         with suppress(OSError):
-            while data := source.recv(1 << 16):
-                if not self.faults.due(data, up):
-                    target.sendall(data)
-                elif not self.faults.apply(data, target.sendall):
+            while data := source.recv(SEGMENT):
+                passed_on, goes_on = self._with_faults(before, data, up)
+                target.sendall(passed_on)
+                if not goes_on:
                     break
+                before = (before + data)[-SEGMENT:]
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def _with_faults(self, before: bytes, data: bytes, up: bool) -> tuple[bytes, bool]:
+        """What is passed on instead of a segment, and whether the connection goes on."""
+        with self._lock:
+            start = self._passed[up]
+            self._passed[up] += len(data)
+            due = [fault for fault in self._planned[up] if fault.at < start + len(data)]
+            self._planned[up] = self._planned[up][len(due) :]
+            self.made += due
+        out, added = data, 0
+        for fault in due:
+            at = max(fault.at - start, 0)
+            match fault.kind:
+                case "drop":
+                    return b"", False
+                case "delay":
+                    time.sleep(DELAY_S)
+                case "truncate":
+                    return out[: at + added], False
+                case "duplicate":
+                    again = (before + data[:at])[-fault.size :]
+                    out = out[: at + added] + again + out[at + added :]
+                    added += len(again)
+                case "corrupt":
+                    at += added
+                    out = out[:at] + bytes([out[at] ^ fault.mask]) + out[at + 1 :]
+                case "half-open":
+                    self._over.wait()
+                    return b"", False
+                case other:
+                    raise ValueError(other)
+        return out, True

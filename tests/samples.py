@@ -8,15 +8,19 @@ from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
 from common.wire.calls import Call
+from common.wire.chunks import sealed
 
 M = TypeVar("M", bound=Message)
 _TEXT, _FLOATS = Field.CPPTYPE_STRING, (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
 
 
 def sample(kind: type[M], text: str = "somebody") -> M:
-    """Fields of text hold `text`, numbers are 1, lists have one element; of alternatives the first is set."""
+    """Fields of text hold `text`, numbers are 1, lists have one element; of alternatives the first is set.
+
+    A checksum is not a field like others: `sealed` adds it.
+    """
     message = kind()
-    taken: set[str] = set()
+    taken: set[str] = {"_message_crc32c"}
     for field in message.DESCRIPTOR.fields:
         group = field.containing_oneof.name if field.containing_oneof is not None else ""
         if group in taken:
@@ -48,4 +52,4 @@ def _fill(message: Message, field: Any, text: str) -> None:
 
 def request(call: Call, text: str = "somebody") -> bytes:
     """What opens a call."""
-    return sample(call.request, text).SerializeToString()
+    return sealed(sample(call.request, text))

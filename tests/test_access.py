@@ -404,9 +404,13 @@ def test_without_tls_a_server_is_for_this_machine_only(
 
 def test_a_token_is_not_sent_in_the_clear_to_another_machine(federation: Federation) -> None:
     Tokens(federation.folder).issue("a")
-    federation.client("a", "--token-file", "a.token", server="192.0.2.1:1")
-    assert federation.exit_code("a") == 2
-    assert "a token for 192.0.2.1:1 would travel unencrypted" in federation.log("a")
+    far = ("--server", "192.0.2.1:1", "--token-file", "a.token")
+    federation.start("status", "fedserver", "status", *far)
+    federation.start("a", "fedclient", "run", *far)
+    for name in ("status", "a"):
+        assert federation.exit_code(name) == 2
+    assert "a token for 192.0.2.1:1 would travel unencrypted" in federation.log("status")
+    assert "192.0.2.1:1 is on another machine, and nothing would be encrypted" in federation.log("a")
 
 
 def test_a_crowd_that_is_turned_away_does_not_fill_the_log() -> None:

@@ -21,7 +21,7 @@ from tests.fuzz import server as fuzzed_server
 from tests.fuzz.mutators import scripted
 from tests.killpoint import trap
 from tests.processes import Federation
-from tests.proxy import Faults, Proxy
+from tests.proxy import Fault, Proxy
 from tests.samples import sample
 from tests.test_transfers import BIG, NUM_BYTES
 from tests.test_transfers import FLAGS as BIG_FLAGS
@@ -69,15 +69,15 @@ def test_two_accounts_of_interrupted_streams_and_lost_variates_agree(federation:
     start(federation, *flags.split())
     half = NUM_BYTES // 2
     with (
-        Proxy(federation.address, Faults("drop", half, up=True)) as up,
-        Proxy(up.address, Faults("drop", half, up=False)) as down,
+        Proxy(federation.address, [Fault("drop", True, half)]) as up,
+        Proxy(up.address, [Fault("drop", False, half)]) as down,
     ):
         federation.client("a", server=down.address, through=trap("kill", "before training", 2))
         federation.wait_for_death("a")
         shutil.rmtree(federation.folder / "state" / "a")
         federation.client("a")
         require_agreement(federation, "UpdateProgress reply", "PushUpdate chunk")
-        assert (up.faults.done, down.faults.done) == (1, 1)
+        assert (len(up.made), len(down.made)) == (1, 1)
     rows = Capture(federation.folder / "s.fedwire", pytest.fail).messages
     assert len([m for m in rows if m.rpc == "PullRound" and m.content.kind == "header"]) > 3
 

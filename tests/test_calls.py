@@ -213,14 +213,16 @@ def test_errors_and_status_codes_are_one_table() -> None:
     for meaning in MEANINGS:
         assert meaning.status in grpc.StatusCode.__members__
         for kind in meaning.raised:
-            error = kind(errors.Fault.MALFORMED, "x") if kind is errors.WireError else kind("x")
+            error = kind(errors.Fault.MALFORMED, "x") if issubclass(kind, errors.WireError) else kind("x")
             assert status_of(error) == meaning.status
             assert type(error_of(meaning.status, "x")) is meaning.seen_as
     assert status_of(OSError()) == OTHER
     assert type(error_of(OTHER, "x")) is UnavailableError, "the disk of a server may be well again"
     crossing = {kind for meaning in MEANINGS for kind in meaning.raised}
     here = {errors.ConfigError, errors.DataError, errors.StateError, errors.DiskError, errors.RunError}
-    by_grpc = {errors.TooLargeError, errors.NoConnectionError}
+    here |= {errors.RefusedError}  # It ends the client; the server hears of it in an update's place.
+    here.add(errors.LeftOutError)
+    by_grpc = {errors.TooLargeError, errors.NoConnectionError, errors.OverdueError}
     assert set(_kinds(FedError)) == crossing | here | by_grpc, "a new error needs a status"
     assert {CertificateError, JoinError} < crossing
 

@@ -19,6 +19,7 @@ import fedclient.cli
 import fedlab.cli
 import fedserver.cli
 import fedwire.cli
+from common import commandline
 from common.errors import ConfigError
 from fedserver.config import RunConfig
 from tests.processes import Federation
@@ -228,6 +229,7 @@ def test_status_shows_a_running_server_to_people_and_scripts(federation: Federat
     credentials = invoke("fedserver", "status", "--server", federation.address)
     assert credentials.exit_code == 0
     assert "early" in credentials.output
+    assert "waiting, 1 of 2 clients are here" in credentials.output or "preparing" in credentials.output
 
 
 def test_status_without_a_server_says_what_to_do() -> None:
@@ -247,12 +249,39 @@ def test_status_without_a_server_says_what_to_do() -> None:
         (["--dataset", "mnist"], "unknown data set 'mnist'"),
         (["--dataset", "digits", "--data", "x"], "exclude each other"),
         (["--server", "here"], "--server must be HOST:PORT"),
+        (["--model", "lenet"], "unknown model 'lenet'"),
+        (["--model", "a b:c"], "expected module:factory, got 'a b:c'"),
+        (["--allow-plugin", "digits"], "expected module:factory, got 'digits'"),
+        (["--server", "192.0.2.1:1"], "192.0.2.1:1 is on another machine, and nothing would be encrypted"),
+        (["--server", "fl.example:1"], "give --certs DIR with the server's ca.pem or"),
     ],
 )
 def test_client_settings_that_cannot_work(flags: list[str], message: str) -> None:
     result = invoke("fedclient", "run", *flags)
     assert result.exit_code == 2
     assert message in result.output
+
+
+ADDRESSES = [
+    *("http://127.0.0.1:50051", "https://a:1", "dns:a:1", "unix:/x:1", "a/b:1", "u@a:1"),
+    *("::1:1", "[x]:1", "a b:1", "a:99999", "a:1x"),
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("command", ["fedclient run", "fedserver status", "fedserver health"])
+def test_an_address_is_a_host_and_a_port_without_a_scheme(command: str, address: str) -> None:
+    result = invoke(*command.split(), "--server", address)
+    assert result.exit_code == 2
+    expected = "Error: --server must be HOST:PORT, for example 127.0.0.1:50051"
+    assert result.output == f"{expected}, got {address!r}\n"
+
+
+@pytest.mark.parametrize(
+    "address", ["a:1", "fl.example.org:443", "127.0.0.1:0", "[::1]:1", "[fe80::1%eth0]:1"]
+)
+def test_names_and_addresses_of_both_kinds_are_taken(address: str) -> None:
+    commandline.require_address("--server", address)
 
 
 @pytest.mark.parametrize(
@@ -321,9 +350,18 @@ def test_logs_are_lines_for_people_objects_for_programs_or_nothing(tmp_path: Pat
     objects = [json.loads(line) for line in output("json", "--log-format", "json")]
     # Whether a run has to wait for its clients at first is a matter of luck; how many rounds it has is not.
     assert sum(found["event"] == "round_closed" for found in objects) == 2
-    assert sum(" round " in line for line in lines) == 2
+    assert sum(re.search(r" round \d/2: ", line) is not None for line in lines) == 2
     assert all(found["text"] and found["event"] and found["level"] == "notice" for found in objects)
     assert output("quiet", "-q") == []
+
+
+def test_a_round_of_clients_that_keep_a_validation_share_says_what_came_of_it(tmp_path: Path) -> None:
+    result = invoke(
+        "fedlab", "simulate", *SMALL.split(), "--validation", "0.2", "--run-dir", str(tmp_path / "r")
+    )
+    assert (
+        len(re.findall(r"round \d/2: (?:accuracy \S+ )?validation accuracy \d+\.\d\d%", result.output)) == 2
+    )
 
 
 def test_nobody_is_quiet_and_verbose_at_once() -> None:

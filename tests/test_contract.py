@@ -266,7 +266,7 @@ def test_bytes_that_are_no_protobuf_disturb_nobody(peers: Peers) -> None:
         assert (reply.outcome, reply.fault) == (Reply.REJECTED, Reply.MALFORMED)
         join: Any = channel.unary_unary("/fedpvr.v1.Federation/Join")
         code, text = _code(lambda: join(b"\xff" * 100, timeout=WAIT_S))
-        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert code is grpc.StatusCode.DATA_LOSS
         assert "expected a JoinRequest, got other bytes" in text
     assert peers.stub.Status(pb.StatusRequest(), timeout=WAIT_S).round == 1
 

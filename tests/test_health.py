@@ -19,14 +19,14 @@ Response = health_pb2.HealthCheckResponse
 SLOW = """
 import time
 from pathlib import Path
-from problem import data, network as quick
+from problem import network as quick
 
 def network(num_classes):
     while not Path("go").exists():
         time.sleep(0.01)
     return quick(num_classes)
 """
-FLAGS = "--model slow:network --dataset slow:data --rounds 1 --local-steps 1"
+FLAGS = "--model slow:network --dataset problem:data --rounds 1 --local-steps 1"
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def run(federation: Federation, rounds: int, attack: tuple[int, float] | None) -
         assert sum(tried.values()) >= connections
         federation.wait_for_stop("c")
         federation.go_on("c")
-    federation.finish()
+    federation.finish(WAIT_S + 5 * rounds)
     return peak.mb
 
 
@@ -106,7 +106,7 @@ def test_an_honest_federation_among_hostile_peers_ends_in_the_same_bytes(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_two_hundred_hostile_connections_for_a_minute(tmp_path: Path) -> None:
     compare(tmp_path, rounds=60, connections=200, seconds=60)
 

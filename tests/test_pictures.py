@@ -103,7 +103,7 @@ def test_own_pictures_and_assigned_shards_train_together(federation: Federation,
     federation.client("c", "--data-dir", str(folder))
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [3] * 4
-    assert "client 1 of 3, 12 examples" in federation.log("b")
+    assert "client 2 of 3, 12 examples" in federation.log("b")
     clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
     assert [client["classes"] is None for client in clients] == [False, True, False]
 

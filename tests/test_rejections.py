@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from common.errors import Fault
+from common.errors import Fault, UnavailableError
+from common.tensors.layout import Layout
 from common.wire.calls import Call
+from common.wire.chunks import sealed
 from fedclient.rpc.connection import Connection, PushReply
+from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import ON_THE_WAY
 from fedpvr.v1 import federation_pb2 as pb
 from tests.fuzz.client import SEAT
 from tests.processes import Federation
+from tests.samples import sample
 
 
 class Rejecting:
@@ -40,6 +44,47 @@ class Rejecting:
 
     def close(self) -> None:
         """Nothing to hang up."""
+
+
+class Damaging:
+    """A transport that changes a byte of every answer."""
+
+    chunk_bytes = 1 << 20
+
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """As it does not come in good condition."""
+        answer = bytearray(sealed(sample(call.reply, "a")))
+        answer[1] ^= 1
+        return bytes(answer)
+
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """The first frame."""
+        yield self.ask(call, request)
+
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """The answer."""
+        list(frames)
+        return self.ask(call, b"")
+
+    def close(self) -> None:
+        """Nothing to hang up."""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda connection: connection.join(None),
+        lambda connection: connection.pull("1", 0, [], Layout([]), Download()),
+        lambda connection: connection.renew(SEAT),
+        lambda connection: connection.decline(SEAT, 1, "x"),
+    ],
+    ids=["Join", "PullRound", "Renew", "PushUpdate"],
+)
+def test_an_answer_that_was_damaged_on_its_way_is_worth_another_try(
+    call: Callable[[Connection], object],
+) -> None:
+    with pytest.raises(UnavailableError, match="asking again"):
+        call(Connection(Damaging(), "a"))
 
 
 def rejected(fault: int) -> PushReply:
@@ -71,7 +116,7 @@ def test_a_client_that_breaks_the_contract_is_told_and_the_round_goes_on(federat
     federation.client("a")
     run = ("run", "--server", federation.address, "--name", "b", "--state-dir", "state/b")
     federation.start("b", "tests.boastful", *run)
-    federation.finish()
+    assert [federation.exit_code(name) for name in ("a", "b", "server")] == [0, 0, 3]
     said = federation.log("b")
     assert "update rejected: client 'b' joined with" in said
     assert "does not arrive whole" not in said

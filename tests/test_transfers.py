@@ -9,17 +9,17 @@ import pytest
 
 from fedwire.source import Capture
 from tests.processes import Federation
-from tests.proxy import Faults, Proxy
+from tests.proxy import Fault, Proxy
 
 BIG = """
 from torch import nn
-from problem import data, network as small
+from problem import network as small
 
 def network(num_classes):
     return nn.Sequential(nn.Linear(6, 200_000), nn.Tanh(), nn.Linear(200_000, num_classes))
 """
 NUM_BYTES = 8 * (6 * 200_000 + 200_000 + 200_000 * 3 + 3)
-FLAGS = "--model big:network --dataset big:data --num-clients 1 --rounds 2 --local-steps 1 --svr none"
+FLAGS = "--model big:network --dataset problem:data --num-clients 1 --rounds 2 --local-steps 1 --svr none"
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def _started(folder: Path, *flags: str) -> Federation:
 def _through(folder: Path, cut_after: int, *, up: bool) -> Federation:
     federation = _started(folder)
     try:
-        with Proxy(federation.address, Faults("drop", cut_after, up)) as proxy:
+        with Proxy(federation.address, [Fault("drop", up, cut_after)]) as proxy:
             federation.client("a", "--capture", "a.fedwire", server=proxy.address)
             federation.finish()
-            assert proxy.faults.done == 1
+            assert len(proxy.made) == 1
     finally:
         federation.close()
     return federation
@@ -81,10 +81,10 @@ def test_a_link_that_breaks_again_and_again_is_no_silence(tmp_path: Path, undist
     """Six cuts, each after 2.5 MB, and a client that gives up after half a second without any progress."""
     federation = _started(tmp_path)
     try:
-        with Proxy(federation.address, Faults("drop", 2_500_000, up=True, times=6)) as proxy:
+        with Proxy(federation.address, [Fault("drop", True, 2_500_000 * k) for k in range(1, 7)]) as proxy:
             federation.client("a", "--give-up", "0.5", server=proxy.address)
             federation.finish()
-            assert proxy.faults.done == 6
+            assert len(proxy.made) == 6
     finally:
         federation.close()
     assert federation.log("a").count("trying again") == 6, "after each cut something came through"

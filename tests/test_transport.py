@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.access.credentials import Credentials
-from common.errors import UnavailableError, WrongRunError
+from common.errors import UnavailableError
 from common.events import unheard
 from common.wire.calls import CALLS, Call
 from common.wire.capture import CaptureWriter, read_records
@@ -90,7 +90,7 @@ def test_chunks_are_small_on_a_slow_uplink() -> None:
     assert PacedTransport(Echo(), Pace(8e3), None).chunk_bytes == 1 << 14
 
 
-def test_a_server_that_does_not_answer_is_named_and_one_without_the_call_is_of_another_release() -> None:
+def test_a_server_that_does_not_answer_is_named_and_one_without_the_call_may_be_of_another_release() -> None:
     address = "127.0.0.1:1"
     transport = GrpcTransport(address, Credentials())
     with pytest.raises(UnavailableError, match=f"no server answers at {address}"):
@@ -99,8 +99,8 @@ def test_a_server_that_does_not_answer_is_named_and_one_without_the_call_is_of_a
     with answering(1) as address:
         transport = GrpcTransport(address, Credentials())
         missing = Call("Missing", CALLS["Join"].request, CALLS["Join"].reply)
-        with pytest.raises(WrongRunError):
+        with pytest.raises(UnavailableError, match=r"UNIMPLEMENTED: .*another release"):
             transport.ask(missing, b"")
         transport.close()
-        with pytest.raises(ValueError, match="closed channel"):
+        with pytest.raises(ValueError, match="Channel closed"):
             transport.ask(CALLS["Join"], b"")

@@ -16,6 +16,7 @@ from common.data.batches import Batches
 from common.errors import (
     Fault,
     FedError,
+    RefusedError,
     RunError,
     StateError,
     SupersededError,
@@ -31,9 +32,11 @@ from common.wire.chunks import START, Position
 from fedclient import events
 from fedclient.rpc.connection import Connection, PushReply, Seat
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.run.demands import Demands
 from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
-from fedclient.run.turn import PUSH_TRIES, Participant
+from fedclient.run.turn import PUSH_TRIES, RESENDS, Participant
+from fedclient.site import Site
 from fedclient.store.memory_state import MemoryRunState
 from fedclient.store.state import RunFiles
 from fedclient.store.stored_update import Sender
@@ -95,7 +98,8 @@ class Client:
         trainer = Trainer(model, batches, 0, 0)
         sender = Sender("a1", "clinic", seat.fingerprint, 20)
         self.state = MemoryRunState()
-        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1)
+        demands = Demands(seat, Site(), own_data=False)
+        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
         self.participant = Participant(equipment, None, self.told.append)
 
     def round(self, r: int, **changes: object) -> ReceivedRound:
@@ -199,6 +203,41 @@ def test_a_restarted_server_that_wants_an_older_round_gets_it_trained_again(clie
     server = Server(client.round(1), ACCEPTED)
     client.turn(server)
     assert server.asked[0] == ("pull", 0, [])
+
+
+def test_a_server_that_only_asks_for_updates_is_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("fedclient.run.turn.time.sleep", waits.append)
+    for _ in range(RESENDS):
+        client.turn(Server(UpdateLost(1)))
+    with pytest.raises(RefusedError, match="has asked 6 times for round 1 and sends no other"):
+        client.turn(Server(UpdateLost(1), ACCEPTED))
+    assert len(waits) == RESENDS - 1, "the first time is what a restart looks like"
+    assert waits == sorted(set(waits)), "each is longer than the one before"
+
+
+def test_a_server_may_be_restarted_in_every_round(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedclient.run.turn.time.sleep", None)
+    for r in range(1, 2 * RESENDS):
+        client.turn(Server(client.round(r), ACCEPTED))
+        client.turn(Server(UpdateLost(r), ACCEPTED))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"local_epochs": None, "local_steps": 100_001},
+            "a round has 100001 local steps, .* --max-steps 100001",
+        ),
+        ({"local_epochs": 2**32 - 1}, r"a round has \d+ local steps"),
+    ],
+)
+def test_a_round_that_is_too_long_is_refused(client: Client, changes: dict[str, Any], line: str) -> None:
+    server = Server(client.round(1, **changes), ACCEPTED)
+    with pytest.raises(RefusedError, match=line):
+        client.turn(server)
+    assert server.asked[-1][0] == "leave"
 
 
 def test_a_round_that_diverges_is_declined(client: Client) -> None:

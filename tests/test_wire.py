@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.errors import Fault, WireError
+from common.errors import DamagedError, Fault, WireError
 from common.tensors.layout import DTYPES, Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import tensor_view
 from common.wire import chunks, manifest
+from common.wire.calls import CALLS
 from common.wire.encoding import Encoding
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2 as tensor_pb
+from tests.samples import sample
 
 SHAPES = [(), (0,), (3,), (2, 0, 4), (5, 7), (300_000,)]
 
@@ -195,3 +200,14 @@ def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fa
     with pytest.raises(WireError) as caught:
         manifest.require_same(Encoding(Layout(came)), Encoding(LAYOUT))
     assert caught.value.fault is fault
+
+
+@pytest.mark.parametrize("kind", sorted({k for c in CALLS.values() for k in (c.request, c.reply)}, key=str))
+def test_a_message_with_any_byte_changed_is_noticed(kind: type[Message]) -> None:
+    sent = sample(kind)
+    data = chunks.sealed(sent)
+    assert chunks.parsed(kind, data) == sent
+    assert chunks.parsed(kind, sent.SerializeToString()) == sent, "earlier releases send no checksum"
+    for at, mask in itertools.product(range(len(data)), range(1, 256)):
+        with pytest.raises(DamagedError):
+            chunks.parsed(kind, data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :])

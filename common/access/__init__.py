@@ -1,1 +1,1 @@
-"""Credentials that peers present to each other: certificates and tokens."""
+"""How a peer is reached and known: channels, the bytes on their connections, certificates and tokens."""

@@ -108,6 +108,13 @@ def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Em
     return Dataset(name, found.images, found.labels, found.class_names, source.mean, source.std, augment=True)
 
 
+def count_pictures(data_dir: str, split: str) -> int:
+    """How many pictures in folders there are, without reading them."""
+    from common.data import imagefolder
+
+    return len(imagefolder.list_pictures(Path(data_dir) / split))
+
+
 def require_known(name: str) -> None:
     """Raises for a name that is neither built in nor module:factory."""
     if name not in DATASETS and not plugin.is_plugin(name):

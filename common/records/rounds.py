@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common import json_files
@@ -62,6 +62,10 @@ class RoundRecord(Record):
     """Updates that entered x."""
     clipped: dict[str, float | None] | None = None
     """Clients whose update was too large to count in full, with its size in medians; if there are any."""
+    clients: tuple[str, ...] = ()
+    """Names of the clients whose updates these are; empty in records of earlier releases."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Clients that were drawn and are not in x, and why."""
     train_loss: float
     """Mean over these updates of each client's mean training loss."""
     validation_accuracy: float | None

@@ -15,7 +15,7 @@ import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from common.errors import Fault, WireError
+from common.errors import DamagedError, Fault, WireError
 from common.tensors.layout import Flat, Layout
 from fedpvr.v1 import federation_pb2
 from fedpvr.v1 import tensor_pb2 as pb
@@ -26,6 +26,7 @@ CHUNK_BYTES = 1 << 20
 _HEADER_IN_FRAME = b"\x0a"  # Field 1, length-delimited.
 _CHUNK_IN_FRAME = b"\x12"  # Field 2.
 _DATA_IN_CHUNK = b"\x22"  # Field 4.
+_SEAL_IN_MESSAGE = b"\xfd\xff\x7f"  # Field 262143, four bytes.
 
 M = TypeVar("M", bound=Message)
 Position = tuple[int, int]
@@ -33,12 +34,26 @@ Position = tuple[int, int]
 START: Position = (0, 0)
 
 
+def sealed(message: Message) -> bytes:
+    """A message of a call, encoded, with the checksum of all its bytes as last field."""
+    data = message.SerializeToString()
+    checksum: int = google_crc32c.value(data)
+    return data + _SEAL_IN_MESSAGE + checksum.to_bytes(4, "little")
+
+
 def parsed(kind: type[M], data: bytes) -> M:
-    """A message of this kind; raises a WireError for other bytes."""
+    """A message of this kind; raises a DamagedError for other bytes, and for bytes that were not sent so."""
+    name = kind.DESCRIPTOR.name
+    mark = data[-7:-4]
+    # Only earlier releases send no checksum, and a damaged mark must not make a message look like theirs.
+    if sum(came == sent for came, sent in zip(mark, _SEAL_IN_MESSAGE, strict=False)) >= 2:
+        data, checksum = data[:-7], int.from_bytes(data[-4:], "little")
+        if mark != _SEAL_IN_MESSAGE or google_crc32c.value(data) != checksum:
+            raise DamagedError(Fault.BAD_CHECKSUM, f"CRC32C of a {name} is wrong; send it again")
     try:
         return kind.FromString(data)
     except DecodeError as error:
-        raise WireError.malformed(f"expected a {kind.DESCRIPTOR.name}, got other bytes: {error}") from error
+        raise DamagedError.malformed(f"expected a {name}, got other bytes: {error}") from error
 
 
 def name_of(names: Callable[[Any], str], number: int) -> str:

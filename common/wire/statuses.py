@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from common.errors import (
     AccessError,
     CertificateError,
+    DamagedError,
     FedError,
     JoinError,
     NoConnectionError,
@@ -42,6 +43,7 @@ class Meaning:
 
 
 MEANINGS = (
+    Meaning("DATA_LOSS", (DamagedError,), UnavailableError),
     Meaning("INVALID_ARGUMENT", (WireError,), RunError),
     Meaning("UNAUTHENTICATED", (AccessError, CertificateError), AccessError),
     Meaning("ABORTED", (SupersededError,), SupersededError),
@@ -49,8 +51,9 @@ MEANINGS = (
     Meaning("NOT_FOUND", (UnknownClientError,), UnknownClientError),
     Meaning("FAILED_PRECONDITION", (WrongRunError,), WrongRunError),
     Meaning("UNAVAILABLE", (UnavailableError,), UnavailableError),
-    # gRPC's own answer to a call that the server does not have: it is of another release.
-    Meaning("UNIMPLEMENTED", (), WrongRunError),
+    # gRPC's own answer to a call that the server does not have: there listens something else, or the name of
+    # the call was damaged on its way.
+    Meaning("UNIMPLEMENTED", (), UnavailableError),
 )
 _SEEN_AS = {meaning.status: meaning.seen_as for meaning in MEANINGS}
 

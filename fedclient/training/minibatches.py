@@ -36,6 +36,11 @@ class Minibatches:
             return np.arange(n), order[:0]
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
+    def work(self, rules: Rules) -> tuple[int, int]:
+        """How many steps a round has, and how many examples are in each."""
+        n = len(self._batches)
+        return rules.steps(n), rules.batch(n - rules.held_out(n))
+
     def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)

@@ -13,7 +13,7 @@ RENEW = CALLS["Renew"]
 MIN_CHUNK_BYTES = 1 << 14
 CHUNK_S = 0.25
 """Chunks are made so small that each takes about this long, for an even flow."""
-WINDOW_BYTES = 1 << 16
+PACED_WINDOW_BYTES = 1 << 16
 """What a server may send ahead of a client that reads slowly on purpose."""
 
 

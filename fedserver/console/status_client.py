@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from common.access import diagnosis
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials
 from common.errors import AccessError, UnavailableError
-from common.wire.calls import SERVICE
-from common.wire.chunks import name_of
+from common.wire.calls import CALLS, SERVICE
+from common.wire.chunks import name_of, parsed, sealed
 from common.wire.messages import DIRECTIONS
 from common.wire.statuses import error_of
 from fedpvr.v1 import federation_pb2 as pb
-from fedpvr.v1.federation_pb2_grpc import FederationStub
 
 
 def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
@@ -24,8 +24,9 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
     credentials = access.read() if access is not None else Credentials()
     with open_channel(server, credentials) as channel:
         try:
-            stub = FederationStub(channel)
-            reply = stub.Status(pb.StatusRequest(), timeout=timeout_s, metadata=credentials.metadata)
+            status: Any = channel.unary_unary(CALLS["Status"].path)
+            request = sealed(pb.StatusRequest())
+            reply: bytes = status(request, timeout=timeout_s, metadata=credentials.metadata)
         except grpc.RpcError as error:
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
@@ -34,7 +35,7 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
-    return status_values(reply)
+    return status_values(parsed(pb.StatusReply, reply))
 
 
 def status_values(reply: pb.StatusReply) -> dict[str, Any]:
@@ -52,6 +53,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,
+        "needed": reply.needed,
         "clients": [
             {
                 "name": client.name,
@@ -59,6 +61,8 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
                 "examples": client.examples,
                 "counted_round": client.counted_round,
                 "state": client.state,
+                "last_seen_seconds": _if_known(client, "last_seen_seconds"),
+                "reason": client.reason,
             }
             for client in reply.clients
         ],
@@ -67,6 +71,10 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "traffic": _traffic(reply),
         "others": reply.others,
     }
+
+
+def _if_known(message: Message, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
 
 
 def require_health(server: str, access: Access | None = None, timeout_s: float = 3.0) -> None:
@@ -97,6 +105,6 @@ def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]
         table.setdefault(count.client, {})[count.direction] = {
             "payload": count.payload,
             "encoded": count.encoded,
-            "socket": count.socket if count.HasField("socket") else None,
+            "socket": _if_known(count, "socket"),
         }
     return table

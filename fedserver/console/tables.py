@@ -21,17 +21,18 @@ def show_status(status: dict[str, Any]) -> None:
     accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
     console.print(
         f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
-        f"{status['phase']}, round {status['round']} of {status['rounds']}{accuracy}",
+        f"{_phase(status)}{accuracy}",
         highlight=False,
     )
-    clients = Table("client", "index", "examples", "last counted", "state")
+    clients = Table("client", "number", "examples", "last counted", "state", "last seen")
     for client in status["clients"]:
         clients.add_row(
             client["name"],
-            str(client["index"]),
+            "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
             str(client["examples"]),
             str(client["counted_round"]),
-            client["state"],
+            f"{client['state']}: {client['reason']}" if client["reason"] else client["state"],
+            _ago(client["last_seen_seconds"]),
         )
     console.print(clients)
     if status["others"]:
@@ -50,6 +51,17 @@ def show_status(status: dict[str, Any]) -> None:
             )
             by_client.add_row(client or "(no seat)", direction, *credentials)
     console.print(by_client)
+
+
+def _phase(status: dict[str, Any]) -> str:
+    """What a run is doing; one that waits for clients says how many are missing."""
+    if status["phase"] == "waiting" and status["needed"]:
+        return f"waiting, {len(status['clients'])} of {status['needed']} clients are here"
+    return f"{status['phase']}, round {status['round']} of {status['rounds']}"
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else "now" if seconds < 1 else f"{seconds:.0f} s ago"
 
 
 def show_certificates(entries: Iterable[Issued]) -> None:

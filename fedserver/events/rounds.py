@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from common.events import Event, Level
+from fedserver.events.clients import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +84,44 @@ class QuorumMissed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuorumLost(Event):
+    """So many clients have left that the round cannot close unless some of them come back."""
+
+    level: ClassVar[Level] = Level.WARNING
+    left: Sequence[str]
+    needed: int
+    patience_s: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round}: {self.needed} clients are needed and too many have left; "
+            f"waiting {self.patience_s:.0f} s for {listed(self.left)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundHeldUp(Event):
+    """A round waits for clients that take much longer than the others; `clients` says what they do."""
+
+    clients: Sequence[str]
+    updates: int
+    drawn: int
+    seconds: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round} has waited {self.seconds:.0f} s and waits for {listed(self.clients)}; "
+            f"{self.updates} of {self.drawn} in"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundClosed(Event):
     """A round counts, and its record is written."""
 
     rounds: int
     accuracy: float | None
+    validation_accuracy: float | None
     train_loss: float
     updates: int
     down_bytes: int
@@ -95,6 +130,8 @@ class RoundClosed(Event):
 
     def text(self) -> str:
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.2%}, "
+        if self.validation_accuracy is not None:
+            accuracy += f"validation accuracy {self.validation_accuracy:.2%}, "
         return (
             f"round {self.round}/{self.rounds}: {accuracy}train loss {self.train_loss:.4f}, "
             f"{self.updates} updates, {self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up, "

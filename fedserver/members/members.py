@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from common import seeds
 from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
 from common.events import Emit, unheard
 from common.names import natural, require_name
 from fedserver.events.clients import ClientJoined, ClientsAwaited, ClientsGathered
 from fedserver.members.join_limit import MAX_WAITING, JoinLimit
-from fedserver.members.leases import Leases
+from fedserver.members.presence import Presence
 from fedserver.members.seats import (
     Member,
     OwnData,
@@ -20,6 +19,7 @@ from fedserver.members.seats import (
     require_known_classes,
     require_same_data,
     require_usable,
+    selection,
 )
 
 
@@ -30,7 +30,11 @@ class Members:
     """
 
     def __init__(
-        self, num_clients: int, needed: int | None = None, leases: Leases | None = None, emit: Emit = unheard
+        self,
+        num_clients: int,
+        needed: int | None = None,
+        presence: Presence | None = None,
+        emit: Emit = unheard,
     ) -> None:
         """A run starts with as many as are `needed`; None: with all."""
         self.num_clients = num_clients
@@ -43,7 +47,8 @@ class Members:
         """Set once the run can start."""
         self.unwritten: set[str] = set()
         """Names whose seats were given after the start and are not on disk yet."""
-        self.leases = leases or Leases(None)
+        self.presence = presence or Presence()
+        self.leases = self.presence.leases
         self._emit = emit
         self._gone: dict[int, str] = {}
         """Why a client has left, by index."""
@@ -106,7 +111,7 @@ class Members:
         require_usable(name, own_data)
         member = await self._seat_or_wait(name, own_data)
         self._gone.pop(member.index, None)
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, name)
         return member
 
     async def _seat_or_wait(self, name: str, own_data: OwnData | None) -> Member:
@@ -149,7 +154,7 @@ class Members:
     def heard_of(self, name: str) -> Member:
         """The member of this name, which has just given a sign of life."""
         member = self.get(name)
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, name)
         return member
 
     def leave(self, member: Member, reason: str) -> bool:
@@ -187,10 +192,8 @@ class Members:
 
         Seed and round alone decide, except that clients that are gone are taken only where too few are here.
         """
-        n, s = self.num_clients, size or self.num_clients
-        order = range(n) if s == n else seeds.stream(seed, seeds.SELECTION, r).permutation(n)
-        seated = [int(i) for i in order if int(i) in self.by_index]
-        return sorted(sorted(seated, key=self.is_gone)[:s])
+        seated = [i for i in selection(self.num_clients, size, seed, r) if i in self.by_index]
+        return sorted(sorted(seated, key=self.is_gone)[:size])
 
     def written_down(self) -> None:
         """All seats are on disk."""
@@ -204,7 +207,7 @@ class Members:
 
     def _add(self, member: Member) -> Member:
         self.by_name[member.name] = self.by_index[member.index] = member
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, member.name)
         return member
 
     def _seat(self, name: str, own_data: OwnData | None) -> Member:

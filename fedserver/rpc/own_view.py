@@ -17,6 +17,7 @@ def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
         round=status.round,
         rounds=status.rounds,
         num_clients=status.num_clients,
+        needed=status.needed,
         clients=own,
         traffic=[count for count in status.traffic if count.client == name],
         others=len(status.clients) - len(own),

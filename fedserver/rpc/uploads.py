@@ -55,8 +55,9 @@ class Uploads:
         require_sound(update, member, run.fingerprint, current.rules)
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
-        with self._members.leases.held(member.index):
+        with self._members.presence.uploading(member.index):
             async with self._places:
+                self._members.leases.upload_begins(member.index)
                 return await self._receive(frames, call, caller, current, member, update, start)
 
     async def _receive(
@@ -71,6 +72,7 @@ class Uploads:
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
         run = self._board.require_run()
+        layout = run.up.encoded
         upload = run.spool.upload(member.index, update.update_id, start)
         stream = await upload.begin()
         try:
@@ -78,6 +80,7 @@ class Uploads:
                 if not isinstance(chunk, Chunk):
                     raise WireError.malformed("after the header only chunks may follow")
                 await upload.add(stream, chunk)
+                self._progress(member.index, layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data))
             update = await asyncio.to_thread(decode, run, current, member, update, upload)
         except StateError as error:
             self._board.fail(member.index, error)
@@ -95,7 +98,13 @@ class Uploads:
             return outcome
         run.spool.keep(member.index, update.round, upload)
         self._emit(UpdateAccepted(round=update.round, client=member.name, loss=update.loss))
+        self._members.leases.answered(member.index)
         return self._board.answer(member.index, update)
+
+    def _progress(self, i: int, num_bytes: int) -> None:
+        """So much of an update is here."""
+        self._members.leases.arrived(i, num_bytes)
+        self._members.presence.seen_to_move(i)
 
     async def next_frame(
         self, frames: AsyncIterator[bytes], call: CountedCall, ended: asyncio.Event | None = None

@@ -1,65 +1,28 @@
-"""Bytes on this process's TCP connections, as the kernel counts them.
-
-gRPC keeps its sockets to itself, but they are file descriptors of this process: each is looked up in
-/proc/self/fd and asked for TCP_INFO, which tells the bytes sent, retransmissions left out, and the bytes
-received: HTTP/2 frames and, with TLS, its records, but no TCP or IP headers. Where there is no such kernel
-there is no such count.
-"""
+"""Bytes on the connections to this server, by client and direction."""
 
 from __future__ import annotations
 
-import ipaddress
 import math
-import os
-import socket
-import stat
-import struct
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from urllib.parse import unquote
 
+from common.access.tcp_counts import Address, connections, plain
 from common.wire.messages import DIRECTIONS
-
-Address = tuple[str, int]
-_RECEIVED, _SENT = 128, 200
-"""Offsets of tcpi_bytes_received and tcpi_bytes_sent (Linux 4.19) in struct tcp_info."""
 
 
 def address(peer: str) -> Address | None:
     """Host and port of a peer as gRPC writes it, for example ipv4:127.0.0.1:4711."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")
     with suppress(ValueError):
-        return _plain(host.strip("[]")), int(port)
+        return plain(host.strip("[]")), int(port)
     return None
-
-
-def _plain(host: str) -> str:
-    """One spelling for an address, with IPv4 in IPv6 as IPv4."""
-    found = ipaddress.ip_address(host.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
 
 
 def _counts(port: int) -> dict[Address, tuple[int, int]]:
     """Bytes sent and received on every connection to a local port, by peer."""
-    found = {}
-    for entry in Path("/proc/self/fd").iterdir():
-        # A descriptor may be closed at any moment, by others.
-        with suppress(OSError, struct.error, ValueError):
-            if not stat.S_ISSOCK(os.fstat(int(entry.name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as copy:
-                if copy.family not in (socket.AF_INET, socket.AF_INET6) or copy.getsockname()[1] != port:
-                    continue
-                peer = copy.getpeername()
-                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            sent, again = struct.unpack_from("<QQ", info, _SENT)
-            (received,) = struct.unpack_from("<Q", info, _RECEIVED)
-            found[_plain(peer[0]), peer[1]] = (sent - again, received)
-    return found
+    return {each.peer: (each.sent, each.received) for each in connections() if each.local_port == port}
 
 
 class Connections:
@@ -76,11 +39,6 @@ class Connections:
         self._sampled_s = -math.inf
         self._took_s = 0.0
         self.total: Counter[tuple[str, str]] = Counter()
-
-    @staticmethod
-    def can_tell() -> bool:
-        """Whether this machine has such counts."""
-        return sys.platform == "linux" and Path("/proc/self/fd").is_dir()
 
     def belongs_to(self, peer: Address, client: str) -> None:
         """Notes whose connection it is."""

@@ -15,13 +15,14 @@ from types import TracebackType
 
 from google.protobuf.message import Message
 
+from common.access.tcp_counts import Address, can_tell
 from common.errors import WireError
 from common.records.traffic import DirectionBytes, OpenRoundBytes, RoundTraffic, Socket, TrafficRecord
 from common.wire.byte_counts import ByteCounts
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import Chunk, M
+from common.wire.chunks import Chunk, M, sealed
 from common.wire.messages import DIRECTIONS, UNREADABLE, CallFollower, ClassifiedMessage, Content
-from fedserver.traffic.sockets import Address, Connections, address
+from fedserver.traffic.sockets import Connections, address
 
 SAMPLE_S = 0.25
 """Connections are asked for their bytes at the end of a call, but not more often than this."""
@@ -46,7 +47,7 @@ class Traffic:
 
     def watch(self, port: int) -> None:
         """Lets the connections to this port be counted too, where the kernel can tell."""
-        self._connections = Connections(port) if Connections.can_tell() else None
+        self._connections = Connections(port) if can_tell() else None
 
     def call(self, rpc: str, peer: str) -> CountedCall:
         """A call whose messages are to be counted."""
@@ -124,6 +125,11 @@ class Traffic:
             return None
         return self._connections.received(call.peer)
 
+    def came_from(self, client: str) -> int | None:
+        """Bytes that have come on all connections of a client; None where that cannot be told."""
+        self.sample()
+        return None if self._connections is None else self._connections.total[client, DIRECTIONS[True]]
+
     def sample(self) -> None:
         """Asks for the bytes on the connections, if that has not just been done."""
         if self._connections is not None:
@@ -175,7 +181,7 @@ class CountedCall:
 
     def reply(self, message: Message) -> bytes:
         """A message to the client, encoded."""
-        data = message.SerializeToString()
+        data = sealed(message)
         self._follower.add(False, data, self._follower.reader.learn(False, message))
         return data
 

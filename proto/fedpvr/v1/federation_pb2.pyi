@@ -27,10 +27,15 @@ class JoinRequest(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
+    GIVES_SIGNS_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """1."""
     client: _builtins.str
     """Stable name: 1 to 64 letters, digits, "." (not first), "_" or "-"."""
+    gives_signs: _builtins.bool
+    """It calls Renew as JoinReply.sign_seconds says; earlier releases do not."""
+    message_crc32c: _builtins.int
     @_builtins.property
     def own_data(self) -> Global___OwnData:
         """Absent: the server assigns a shard."""
@@ -41,12 +46,16 @@ class JoinRequest(_message.Message):
         protocol_version: _builtins.int = ...,
         client: _builtins.str = ...,
         own_data: Global___OwnData | None = ...,
+        gives_signs: _builtins.bool = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["own_data", b"own_data"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "gives_signs", b"gives_signs", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
 
@@ -89,6 +98,8 @@ class JoinReply(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    SIGN_SECONDS_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
     """i, 0 to N-1: the rank of the client's name."""
@@ -99,6 +110,11 @@ class JoinReply(_message.Message):
     seed: _builtins.int
     lease_seconds: _builtins.float
     """Not 0: a client that was not heard of for so long is not waited for. It calls Renew three times as often."""
+    sign_seconds: _builtins.float
+    """Not 0: a client that has a seat and is not waiting for a round calls Renew when it has said nothing for so long,
+    also without a lease, so that one that is slow can be told from one that is gone.
+    """
+    message_crc32c: _builtins.int
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
     @_builtins.property
@@ -116,12 +132,16 @@ class JoinReply(_message.Message):
         model: Global___ModelSpec | None = ...,
         shard: Global___Shard | None = ...,
         lease_seconds: _builtins.float = ...,
+        sign_seconds: _builtins.float = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "shard", b"shard"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "lease_seconds", b"lease_seconds", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___JoinReply: _TypeAlias = JoinReply  # noqa: Y015
 
@@ -219,12 +239,14 @@ class PullRoundRequest(_message.Message):
     AFTER_ROUND_FIELD_NUMBER: _builtins.int
     HELD_ROUNDS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     after_round: _builtins.int
     """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has
     the x of that round on S_svr, which it needs where c is derived.
     """
+    message_crc32c: _builtins.int
     @_builtins.property
     def held_rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rounds whose c_i this client has on disk, confirmed or not. Empty stands for just `after_round`, the usual case;
@@ -245,12 +267,15 @@ class PullRoundRequest(_message.Message):
         after_round: _builtins.int = ...,
         held_rounds: _abc.Iterable[_builtins.int] | None = ...,
         resume: Global___Resume | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___PullRoundRequest: _TypeAlias = PullRoundRequest  # noqa: Y015
 
@@ -287,6 +312,8 @@ class RoundFrame(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     RESEND_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def header(self) -> Global___RoundHeader: ...
     @_builtins.property
@@ -302,13 +329,19 @@ class RoundFrame(_message.Message):
         chunk: _tensor_pb2.TensorChunk | None = ...,
         finished: Global___Finished | None = ...,
         resend: Global___Resend | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk", "finished", "resend"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___RoundFrame: _TypeAlias = RoundFrame  # noqa: Y015
@@ -468,22 +501,32 @@ class Finished(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TOOK_PART_FIELD_NUMBER: _builtins.int
+    BEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     accuracy: _builtins.float
     reason: _builtins.str
     """Empty after a whole run; else why the run ended early."""
+    took_part: _builtins.int
+    """Rounds that have updates of this client in them, and the best model; absent from a server that does not say."""
+    @_builtins.property
+    def best(self) -> Global___RoundResult: ...
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         accuracy: _builtins.float = ...,
         reason: _builtins.str = ...,
+        took_part: _builtins.int | None = ...,
+        best: Global___RoundResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_took_part", b"_took_part", "best", b"best", "took_part", b"took_part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "reason", b"reason", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_took_part", b"_took_part", "accuracy", b"accuracy", "best", b"best", "reason", b"reason", "round", b"round", "took_part", b"took_part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__took_part: _TypeAlias = _typing.Literal["took_part"]  # noqa: Y015
+    _WhichOneofArgType__took_part: _TypeAlias = _typing.Literal["_took_part", b"_took_part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__took_part) -> _WhichOneofReturnType__took_part | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
@@ -493,6 +536,8 @@ class UpdateFrame(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
@@ -502,13 +547,19 @@ class UpdateFrame(_message.Message):
         *,
         header: Global___UpdateHeader | None = ...,
         chunk: _tensor_pb2.TensorChunk | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "frame", b"frame", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
     _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
 Global___UpdateFrame: _TypeAlias = UpdateFrame  # noqa: Y015
@@ -600,10 +651,12 @@ class UpdateProgressRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     UPDATE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
     update_id: _builtins.str
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
@@ -611,12 +664,15 @@ class UpdateProgressRequest(_message.Message):
         client: _builtins.str = ...,
         round: _builtins.int = ...,
         update_id: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "round", b"round", "run_id", b"run_id", "update_id", b"update_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "round", b"round", "run_id", b"run_id", "update_id", b"update_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___UpdateProgressRequest: _TypeAlias = UpdateProgressRequest  # noqa: Y015
 
@@ -625,6 +681,8 @@ class UpdateProgressReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIVED_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     @_builtins.property
     def received(self) -> _tensor_pb2.Position:
         """At the start if the server has nothing of this update."""
@@ -633,12 +691,15 @@ class UpdateProgressReply(_message.Message):
         self,
         *,
         received: _tensor_pb2.Position | None = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "received", b"received"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "received", b"received"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___UpdateProgressReply: _TypeAlias = UpdateProgressReply  # noqa: Y015
 
@@ -648,19 +709,28 @@ class RenewRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
+    GOING_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
+    going: _builtins.bool
+    """The client's process ends now, and may come back and go on. Nothing else changes: rounds wait for it as before."""
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         client: _builtins.str = ...,
+        going: _builtins.bool = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "going", b"going", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 
@@ -668,14 +738,20 @@ Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
 class RenewReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     def __init__(
         self,
+        *,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___RenewReply: _TypeAlias = RenewReply  # noqa: Y015
 
@@ -753,11 +829,13 @@ class PushUpdateReply(_message.Message):
     FAULT_FIELD_NUMBER: _builtins.int
     TENSOR_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     outcome: Global___PushUpdateReply.Outcome.ValueType
     fault: Global___PushUpdateReply.Fault.ValueType
     tensor: _builtins.str
     """The tensor at fault, where there is one."""
     message: _builtins.str
+    message_crc32c: _builtins.int
     def __init__(
         self,
         *,
@@ -765,12 +843,15 @@ class PushUpdateReply(_message.Message):
         fault: Global___PushUpdateReply.Fault.ValueType = ...,
         tensor: _builtins.str = ...,
         message: _builtins.str = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fault", b"fault", "message", b"message", "outcome", b"outcome", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "fault", b"fault", "message", b"message", "message_crc32c", b"message_crc32c", "outcome", b"outcome", "tensor", b"tensor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___PushUpdateReply: _TypeAlias = PushUpdateReply  # noqa: Y015
 
@@ -778,14 +859,20 @@ Global___PushUpdateReply: _TypeAlias = PushUpdateReply  # noqa: Y015
 class StatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    message_crc32c: _builtins.int
     def __init__(
         self,
+        *,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
@@ -828,7 +915,9 @@ class StatusReply(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
     model: _builtins.str
@@ -838,10 +927,13 @@ class StatusReply(_message.Message):
     """The open round; R when finished."""
     rounds: _builtins.int
     num_clients: _builtins.int
+    needed: _builtins.int
+    """Clients that the run starts with."""
     others: _builtins.int
     """Clients that are here beside those listed. An operator, and everybody where nobody is asked who he is, sees all; a
     client sees its own row and traffic, and no sums.
     """
+    message_crc32c: _builtins.int
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
     @_builtins.property
@@ -871,13 +963,17 @@ class StatusReply(_message.Message):
         last: Global___RoundResult | None = ...,
         bytes: _abc.Iterable[Global___TrafficCount] | None = ...,
         traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
+        needed: _builtins.int = ...,
         others: _builtins.int = ...,
+        message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last", b"last"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "model", b"model", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
 
@@ -890,13 +986,22 @@ class ClientStatus(_message.Message):
     EXAMPLES_FIELD_NUMBER: _builtins.int
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    LAST_SEEN_SECONDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     index: _builtins.int
     """Meaningless while the phase is WAITING."""
     examples: _builtins.int
     counted_round: _builtins.int
     state: _builtins.str
-    """waiting, training, answered, or gone: it left, or its lease is over."""
+    """waiting (for a seat or a round), preparing (it has a seat, and has not asked for the open round), training,
+    uploading, answered; not heard of; stopped (it said good-bye and may come back); left (it cannot go on, or is not
+    admitted any more); gone (its lease is over).
+    """
+    last_seen_seconds: _builtins.float
+    """How long ago it was last heard of."""
+    reason: _builtins.str
+    """Why it left."""
     def __init__(
         self,
         *,
@@ -905,12 +1010,16 @@ class ClientStatus(_message.Message):
         examples: _builtins.int = ...,
         counted_round: _builtins.int = ...,
         state: _builtins.str = ...,
+        last_seen_seconds: _builtins.float | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "last_seen_seconds", b"last_seen_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_round", b"counted_round", "examples", b"examples", "index", b"index", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "counted_round", b"counted_round", "examples", b"examples", "index", b"index", "last_seen_seconds", b"last_seen_seconds", "name", b"name", "reason", b"reason", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last_seen_seconds: _TypeAlias = _typing.Literal["last_seen_seconds"]  # noqa: Y015
+    _WhichOneofArgType__last_seen_seconds: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_seen_seconds) -> _WhichOneofReturnType__last_seen_seconds | None: ...
 
 Global___ClientStatus: _TypeAlias = ClientStatus  # noqa: Y015
 

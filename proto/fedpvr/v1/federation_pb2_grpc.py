@@ -35,8 +35,13 @@ class FederationStub:
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def __init__(self, channel):
@@ -87,8 +92,13 @@ class FederationServicer:
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def Join(self, request, context):
@@ -129,7 +139,7 @@ class FederationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """A sign of life while a client trains, where the run has a lease. Every other call is one as well.
+        """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -193,8 +203,13 @@ class Federation:
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @staticmethod

@@ -36,8 +36,13 @@ class FederationStub:
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @_typing.overload
@@ -66,7 +71,7 @@ class FederationStub:
     same client that the server still believes alive is ended by this.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]
-    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+    """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
 
@@ -81,8 +86,13 @@ class FederationAsyncStub(FederationStub):
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -108,7 +118,7 @@ class FederationAsyncStub(FederationStub):
     same client that the server still believes alive is ended by this.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]  # type: ignore[assignment]
-    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+    """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
 
@@ -122,8 +132,13 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
     no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
-    UNAVAILABLE while the server stops and for an upload that stands still, INTERNAL where the server's disk fails. The
-    text is one line that says what was expected, what came and what to do.
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
+
+    Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
+    bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
+    chunk's own instead.
     """
 
     @_abc_1.abstractmethod
@@ -177,7 +192,7 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.RenewReply, _abc.Awaitable[_federation_pb2.RenewReply]]:
-        """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+        """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
 
     @_abc_1.abstractmethod
     def Status(
