@@ -21,6 +21,7 @@ FLAGS = [*RUN, "--algorithm", "scaffold"]
 FIRST_FLAGS = [
     *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2", "--rounds", "4"),
     *("--local-steps", "2", "--seed", "3", "--alpha", "0.5", "--algorithm", "fedpvr"),
+    *("--norm-bound", "none"),
 ]
 """Those of tests/data/run-format-1."""
 
