@@ -34,7 +34,7 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose help has its flags under headings, in the order in which the headings come up."""
+    """A command whose help has its flags under headings, and which says where a wrong value came from."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the flags; those without a heading are under "Options"."""
@@ -52,37 +52,32 @@ class Command(click.Command):
                 formatter.write_dl([(names.ljust(width), text) for names, text in records], HELP_COLUMN)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Reads the flags; a value that is wrong is told with where it came from."""
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
-            if error.param is not None and (origin := _origin(ctx, error.param)):
-                text = f"{error.message.rstrip('.')} ({origin})"
-                raise click.BadParameter(text, ctx, error.param) from error
-            raise
+            if not (origin := _origin(ctx, error.param)):
+                raise
+            raise click.BadParameter(error.message.rstrip(".") + origin, ctx, error.param) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; an error about a flag that was not given says where its value came from."""
         try:
             return super().invoke(ctx)
         except ConfigError as error:
             named = {word.rstrip(":,;") for word in str(error).split()}
-            origins = (_origin(ctx, each) for each in self.params if named.intersection(each.opts))
-            if origin := next(filter(None, origins), None):
-                raise ConfigError(f"{error} ({origin})") from error
-            raise
+            origins = [_origin(ctx, each) for each in self.params if named.intersection(each.opts)]
+            raise ConfigError(f"{error}{max(origins, default='')}") from error
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """The first sentence in a list of commands, never cut."""
         return super().get_short_help_str(sys.maxsize)
 
 
-def _origin(ctx: click.Context, parameter: click.Parameter) -> str | None:
+def _origin(ctx: click.Context, parameter: click.Parameter | None) -> str:
     """Where the value of a flag came from, if it was not given as one."""
-    source = ctx.get_parameter_source(parameter.name or "")
-    if source is ParameterSource.ENVIRONMENT:
-        return f"from {ctx.auto_envvar_prefix}_{(parameter.name or '').upper()} in the environment"
-    return "from the file of --config" if source is ParameterSource.DEFAULT_MAP else None
+    name = (parameter and parameter.name) or ""
+    if (source := ctx.get_parameter_source(name)) is ParameterSource.ENVIRONMENT:
+        return f" (from {ctx.auto_envvar_prefix}_{name.upper()} in the environment)"
+    return " (from the file of --config)" if source is ParameterSource.DEFAULT_MAP else ""
 
 
 class Group(click.Group):
@@ -110,17 +105,14 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--config {path} cannot be read: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--config {path} cannot be read: {reason}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}
-    unknown = sorted(settings.keys() - known)
-    if unknown:
-        raise ConfigError(
-            f"--config {path}: unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}"
-        )
+    if unknown := sorted(settings.keys() - known):
+        names = ", ".join(sorted(known))
+        raise ConfigError(f"--config {path}: unknown setting {unknown[0]!r}; known are {names}")
     ctx.default_map = {**(ctx.default_map or {}), **settings}
     return path
 

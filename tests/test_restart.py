@@ -21,6 +21,7 @@ FLAGS = [*RUN, "--algorithm", "scaffold"]
 FIRST_FLAGS = [
     *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2", "--rounds", "4"),
     *("--local-steps", "2", "--seed", "3", "--alpha", "0.5", "--algorithm", "fedpvr"),
+    *("--norm-bound", "none"),
 ]
 """Those of tests/data/run-format-1."""
 
@@ -197,8 +198,10 @@ def test_a_damaged_variate_of_a_client_is_replaced_by_the_copy_of_the_server(
     assert_same_result(federation, undisturbed)
 
 
-def test_a_server_without_a_whole_copy_of_a_lost_variate_says_so(federation: Federation) -> None:
-    federation.server(*FLAGS)
+def test_a_server_without_a_whole_copy_of_a_lost_variate_goes_back_too(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    address = federation.server(*FLAGS, listen=lasting_address(), name="first")
     federation.client("a")
     federation.client("b", through=trap("kill", "before training", 3))
     federation.wait_for_death("b")
@@ -208,7 +211,12 @@ def test_a_server_without_a_whole_copy_of_a_lost_variate_says_so(federation: Fed
     kept = run / "ledger" / f"client-0000{seats['b']}-round-000002.safetensors"
     flip_a_bit(kept, -1)
     federation.client("b")
-    federation.wait_for("server", rf"because of this server's disk: \S*{kept.name} is damaged")
+    assert federation.exit_code("first") == 1
+    assert f"{kept.name} is damaged: its checksum is wrong" in federation.log("first").splitlines()[-1]
+    del federation.processes["first"]
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    assert_same_result(federation, undisturbed)
 
 
 def test_damaged_lines_of_rounds_are_set_aside_and_written_again(

@@ -9,7 +9,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator
 
-from common.errors import UnavailableError, UnknownClientError, WireError, WrongRunError, printable
+from common.errors import (
+    StateError,
+    UnavailableError,
+    UnknownClientError,
+    WireError,
+    WrongRunError,
+    printable,
+)
 from common.events import Emit
 from common.wire.chunks import PROTOCOL_VERSION, START
 from common.wire.messages import chunk_content
@@ -124,9 +131,13 @@ class Service:
         if current.number <= request.after_round:
             yield call.reply(pb.RoundFrame(resend=pb.Resend(round=current.number)))
             return
-        header, frames = await asyncio.to_thread(
-            broadcast, self._board.require_run(), current, member, request
-        )
+        try:
+            header, frames = await asyncio.to_thread(
+                broadcast, self._board.require_run(), current, member, request
+            )
+        except StateError as error:
+            self._board.fail(member.index, error)
+            raise
         presence.round_sent(member.index, current.number)
         yield call.reply(pb.RoundFrame(header=header))
         for frame in frames:

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from common.errors import Fault, SupersededError, UnavailableError, WireError
+from common.errors import Fault, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.wire.chunks import Chunk, Position
 from common.wire.manifest import read_manifest, require_same
@@ -82,6 +82,9 @@ class Uploads:
                 await upload.add(stream, chunk)
                 self._progress(member.index, layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data))
             update = await asyncio.to_thread(decode, run, current, member, update, upload)
+        except StateError as error:
+            self._board.fail(member.index, error)
+            raise
         except WireError as error:
             # A stream that was cut may look like one that ended early: what came of it is still good.
             if error.fault is not Fault.TOO_FEW_BYTES:

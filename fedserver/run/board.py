@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.errors import Fault, UnavailableError, WireError
+from common.errors import Fault, StateError, UnavailableError, WireError
 from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
@@ -116,6 +116,13 @@ class Board:
             self._answers[i].set_result(answer)
             self._news.set()
         return outcome
+
+    def fail(self, i: int, error: StateError) -> None:
+        """What this server has on disk of client i is damaged: ends the process that drives the round."""
+        answer = self._answers.get(i)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # Looked at, or asyncio complains if the run ends for another reason first.
 
     def look_again(self) -> None:
         """Something has happened that is no answer, and may change for whom the open round waits."""

@@ -95,7 +95,8 @@ class RunDir:
             f"--{name.replace('_', '-')} was {value!r}"
             + (f" and is {now[name]!r}" if name in now else ", which this release does not know")
             for name, value in then.items()
-            if name not in now or now[name] != value
+            # An earlier release has written null where this one has a word for it.
+            if name not in now or value not in (now[name], getattr(config, name))
         ]
         if different:
             raise ConfigError(
