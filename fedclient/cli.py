@@ -10,6 +10,7 @@ import click
 
 from common import commandline
 from common.access import cli as access_cli
+from common.access.credentials import require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
@@ -147,7 +148,7 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     """
     flags = Flags(**given)
     site = flags.site
-    access_cli.require_encrypted(flags.server, certs, insecure)
+    require_encrypted(flags.server, certs, insecure)
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
     end = _take_part(flags, site, credentials, emit)
     if end.reason:

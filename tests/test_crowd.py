@@ -52,7 +52,7 @@ def test_connections_without_a_call_are_closed_after_a_while(federation: Federat
 def test_a_client_that_trains_for_longer_keeps_its_run_and_its_result(federation: Federation) -> None:
     federation.server(*FLAGS, through=SHORT)
     federation.client("a", through=trap("hold", "before training"))
-    federation.wait_for("a", "client 0 of 1")
+    federation.wait_for("a", "client 1 of 1")
     wait_until(
         lambda: connections(federation.address) == 0, "the connection of a client without a call is closed"
     )

@@ -285,7 +285,9 @@ def test_a_run_that_most_clients_have_no_update_for_ends_with_a_reason(federatio
             wild.client(name, "--dataset", "problem:data", server=federation.address)
         assert federation.exit_code("server") == 1
         assert re.search(
-            r"Error: round 1: 1 of 3 clients have an update to give; --quorum 0.5 needs 2: the loss is",
+            # Whether the third has answered by then is a matter of luck.
+            r"Error: round 1: (1 of 3 clients have an update to give; --quorum 0.5 needs 2|no client has .*):"
+            r" the loss is",
             federation.log("server"),
         )
         assert federation.exit_code("a") == 1

@@ -46,15 +46,6 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
     return found
 
 
-def require_encrypted(server: str, certs: Path | None, insecure: bool) -> None:
-    """Raises where what is said to a server could be read and changed on its way."""
-    if certs is None and not insecure and not is_loopback(server):
-        raise ConfigError(
-            f"{server} is on another machine, and nothing would be encrypted; "
-            "give --certs DIR with the server's ca.pem or, in a private network, --insecure"
-        )
-
-
 def require_address(flag: str, address: str) -> None:
     """Raises for anything but HOST:PORT, the host a name, an IPv4 address or an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")

@@ -116,3 +116,12 @@ def is_loopback(address: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def require_encrypted(server: str, certs: Path | None, insecure: bool) -> None:
+    """Raises where what is said to a server could be read and changed on its way."""
+    if certs is None and not insecure and not is_loopback(server):
+        raise ConfigError(
+            f"{server} is on another machine, and nothing would be encrypted; "
+            "give --certs DIR with the server's ca.pem or, in a private network, --insecure"
+        )

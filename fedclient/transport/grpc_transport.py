@@ -11,7 +11,7 @@ import grpc
 
 from common.access.channel import open_channel
 from common.access.credentials import Credentials
-from common.errors import OverdueError, UnavailableError
+from common.errors import OverdueError, TooLargeError, UnavailableError
 from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.statuses import error_of
@@ -136,7 +136,7 @@ class GrpcTransport:
                 raise  # The channel is closed, and not from here.
             code, details = error.code().name, error.details() or "no reason given"
             mapped = error_of(code, details)
-            if type(mapped) is not UnavailableError:
+            if not isinstance(mapped, UnavailableError) or isinstance(mapped, TooLargeError):
                 raise mapped from error
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 details += "; is it a fedserver, or one of another release?"

@@ -23,6 +23,7 @@ from common.wire.messages import chunk_content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.access.authenticate import Caller
+from fedserver.access.identities import Identities
 from fedserver.config import RunConfig
 from fedserver.events.clients import ClientLeft, ClientStopped
 from fedserver.events.rounds import UpdateDeclined
@@ -59,16 +60,13 @@ class Service:
         self._emit = emit
         self._uploads = Uploads(members, board, traffic, emit)
         self._pulls: Counter[str] = Counter()
-        self._clients: dict[str, str] = {}
-        """Names of clients by the credential that they have presented."""
-        self._credentials: dict[str, str] = {}
-        """The last credential of each client."""
+        self._identities = Identities()
 
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
         with self._traffic.call("Join", caller.peer) as call:
             request = call.request(pb.JoinRequest, data)
-            self._speaks(caller, request.client)
+            self._identities.speaks(caller, request.client)
             if request.protocol_version != PROTOCOL_VERSION:
                 raise WrongRunError(
                     f"this server speaks protocol version {PROTOCOL_VERSION}, "
@@ -96,7 +94,7 @@ class Service:
 
     def _member(self, run_id: str, name: str, caller: Caller) -> Member:
         """The member that a request of this run is from, and whose sign of life it is."""
-        self._speaks(caller, name)
+        self._identities.speaks(caller, name)
         if run_id != self._run_id:
             raise UnknownClientError(f"this is run {self._run_id}, not {run_id or 'unnamed'}; join it first")
         return self._members.heard_of(name)
@@ -204,13 +202,10 @@ class Service:
                 self._members.presence.gives_signs(member.index, True)
             if request.going:
                 self._members.presence.says_good_bye(member.index)
-                self._emit(ClientStopped(client=member.name, round=self._round_waiting_for(member)))
+                self._emit(
+                    ClientStopped(client=member.name, round=self._board.round_waiting_for(member.index))
+                )
             return call.reply(pb.RenewReply())
-
-    def _round_waiting_for(self, member: Member) -> int:
-        """The open round if it needs an answer of this client, else 0."""
-        current = self._board.round
-        return current.number if current is not None and current.waits_for(member.index) else 0
 
     async def evict(self, data: bytes, caller: Caller) -> bytes:
         """Takes a member out of the run, at the operator's word."""
@@ -225,8 +220,8 @@ class Service:
 
     def refuse(self, credential: str, reason: str) -> None:
         """A credential is not good any more: nobody waits for the client that has none but this."""
-        name = self._clients.get(credential)
-        if name in self._members.by_name and self._credentials.get(name) == credential:
+        name = self._identities.client_of(credential)
+        if name in self._members.by_name:
             self._leave(self._members.get(name), reason)
 
     def _leave(self, member: Member, reason: str) -> None:
@@ -244,13 +239,6 @@ class Service:
         if current is None or current.number != r:
             return None
         return self._board.require_run().spool.part(member.index, update_id)
-
-    def _speaks(self, caller: Caller, name: str) -> None:
-        """Raises unless this caller may speak for a client; notes by what it is known now."""
-        caller.require(name)
-        if caller.credential:
-            self._credentials[name] = caller.credential
-            self._clients[caller.credential] = name
 
     async def status(self, data: bytes, caller: Caller) -> bytes:
         """What the run is doing; a client sees its own part only."""

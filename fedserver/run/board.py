@@ -135,6 +135,10 @@ class Board:
                 await self._news.wait()
         self._news.clear()
 
+    def round_waiting_for(self, i: int) -> int:
+        """The number of the open round if it needs an answer of this client, else 0."""
+        return self.round.number if self.round is not None and self.round.waits_for(i) else 0
+
     def waits_for(self, i: int) -> bool:
         """Whether an open round needs an answer of this client."""
         return self.round is not None and self.round.waits_for(i)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -32,6 +32,7 @@ from common.records.traffic import (
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
+from fedserver.settings import about
 from fedserver.store.first_format import in_todays_form, separate_traffic
 from fedserver.store.salvage import round_of_record, salvage
 
@@ -90,7 +91,12 @@ class RunDir:
         """
         if self.previous is None:
             return
-        then, now = RunConfig().as_dict() | self.previous.settings, config.as_dict()
+        words = {each.name: about(each).word_for_none for each in fields(RunConfig)}
+        before = {
+            name: words.get(name) or None if value is None else value
+            for name, value in self.previous.settings.items()
+        }
+        then, now = RunConfig().as_dict() | before, config.as_dict()
         different = [
             f"--{name.replace('_', '-')} was {value!r}"
             + (f" and is {now[name]!r}" if name in now else ", which this release does not know")
