@@ -169,7 +169,12 @@ def federate(site: Site, settings: Sequence[str], run_dir: Path) -> Run:
         address = _address(log, processes)
         for i, namespace in enumerate(site.clients):
             state = ["--name", f"client-{i}", "--state-dir", str(run_dir / f"state-{i}")]
-            start(f"client-{i}", "fedclient", ["--server", address, *state, *site.client_flags], namespace)
+            start(
+                f"client-{i}",
+                "fedclient",
+                ["--server", address, "--insecure", *state, *site.client_flags],
+                namespace,
+            )
         while _running(processes):
             time.sleep(POLL_S)
     return read_run(run_dir)

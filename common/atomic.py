@@ -1,4 +1,8 @@
-"""Files that are replaced whole: after a crash there is the old one or the new one, never a mixture."""
+"""Files that are replaced whole, and files that nobody else may read.
+
+After a crash there is the old file or the new one, never a mixture. What holds updates, variates or messages
+is private: its owner's alone from the first byte on, whatever the umask says.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PRIVATE = 0o600
+"""Mode of a file that only its owner reads; `path.touch(PRIVATE)` makes one."""
+USUAL = 0o666
+"""Of one that others read too, as far as the umask lets them."""
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder that only its owner can look into, unless it is there."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A scratch path that takes the place of `path`, synced to disk, when the block ends without an error."""
+def replacing(path: Path, mode: int = USUAL) -> Iterator[Path]:
+    """A scratch file that takes the place of `path`, synced to disk, when the block ends without an error.
+
+    It is there, empty, when the block begins, and has never had more permissions than `mode`.
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        scratch.unlink(missing_ok=True)
+        os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    except OSError as error:
+        # Whoever gave the path knows nothing of the scratch file.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         yield scratch
         with scratch.open("rb+") as file:
@@ -28,10 +52,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_bytes(path: Path, data: bytes, mode: int) -> None:
     """Replaces `path` by a file that has never had more permissions than `mode`."""
-    with replacing(path) as scratch:
-        scratch.unlink(missing_ok=True)
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
+    with replacing(path, mode) as scratch:
+        scratch.write_bytes(data)
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:

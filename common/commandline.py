@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import re
 import signal
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from common.access.credentials import TOKEN_VARIABLE, Access, is_loopback
 from common.errors import ConfigError, FedError
@@ -51,9 +53,38 @@ class Command(click.Command):
                 # All explanations start in one column, whatever heading they are under.
                 formatter.write_dl([(names.ljust(width), text) for names, text in records], HELP_COLUMN)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reads the flags; a value that is wrong is told with where it came from."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if error.param is not None and (origin := _origin(ctx, error.param)):
+                text = f"{error.message.rstrip('.')} ({origin})"
+                raise click.BadParameter(text, ctx, error.param) from error
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; an error about a flag that was not given says where its value came from."""
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            named = {word.rstrip(":,;") for word in str(error).split()}
+            origins = (_origin(ctx, each) for each in self.params if named.intersection(each.opts))
+            if origin := next(filter(None, origins), None):
+                raise ConfigError(f"{error} ({origin})") from error
+            raise
+
     def get_short_help_str(self, limit: int = 0) -> str:
         """The first sentence in a list of commands, never cut."""
         return super().get_short_help_str(sys.maxsize)
+
+
+def _origin(ctx: click.Context, parameter: click.Parameter) -> str | None:
+    """Where the value of a flag came from, if it was not given as one."""
+    source = ctx.get_parameter_source(parameter.name or "")
+    if source is ParameterSource.ENVIRONMENT:
+        return f"from {ctx.auto_envvar_prefix}_{(parameter.name or '').upper()} in the environment"
+    return "from the file of --config" if source is ParameterSource.DEFAULT_MAP else None
 
 
 class Group(click.Group):
@@ -81,7 +112,9 @@ def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> 
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"--config {path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--config {path} cannot be read: {error}") from error
     known = {parameter.name for parameter in ctx.command.params} - {"config"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}
@@ -117,7 +150,10 @@ def capture_option(section: str) -> Callable[[Any], Any]:
 def access_options(function: Any) -> Any:
     """The flags for credentials; `access` makes an `Access` of them."""
     function = option(
-        SECURITY, "--insecure", is_flag=True, help="Send a token also where nothing encrypts it on its way."
+        SECURITY,
+        "--insecure",
+        is_flag=True,
+        help="Talk to another machine, or send it a token, although nothing is encrypted.",
     )(function)
     function = option(
         SECURITY,
@@ -142,6 +178,15 @@ def access(server: str, name: str, certs: Path | None, token_file: Path | None, 
             "give --certs with the server's ca.pem, or say --insecure"
         )
     return found
+
+
+def require_encrypted(server: str, certs: Path | None, insecure: bool) -> None:
+    """Raises where what is said to a server could be read and changed on its way."""
+    if certs is None and not insecure and not is_loopback(server):
+        raise ConfigError(
+            f"{server} is on another machine, and nothing would be encrypted; "
+            "give --certs DIR with the server's ca.pem or, in a private network, --insecure"
+        )
 
 
 def log_options(function: Any) -> Any:
@@ -201,9 +246,10 @@ def _raise(number: int, _: object) -> None:
 
 
 def require_address(flag: str, address: str) -> None:
-    """Raises for anything but HOST:PORT."""
+    """Raises for anything but HOST:PORT, the host a name, an IPv4 address or an IPv6 address in brackets."""
     host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+    good = port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65535
+    if not good or not re.fullmatch(r"\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s:/@\[\]]+", host):
         raise ConfigError(f"{flag} must be HOST:PORT, for example 127.0.0.1:50051, got {address!r}")
 
 

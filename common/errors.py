@@ -13,10 +13,13 @@ FedError                    exit code 1
     SupersededError         another client, or another stream, of this name took over
   UnknownClientError        a client that has not joined
   WrongRunError             a peer of another run, protocol version or model
+  RefusedError              a demand of a server that this client's site does not allow
   UnavailableError          no server answers (yet)
+    NoConnectionError       not even a connection comes about
     TooLargeError           a message that does not get through because of its size
     OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
+  LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
 """
@@ -24,6 +27,11 @@ A message is one line: what was expected, what came, what to do.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
+from traceback import extract_tb
+
+MOST_SHOWN = 4000
+"""Characters of an error."""
 
 
 class FedError(Exception):
@@ -32,13 +40,23 @@ class FedError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """One line, whatever words of a peer are in it."""
-        return printable(super().__str__())
+        """One line, whatever words of a peer are in it, and however many."""
+        return printable(super().__str__(), MOST_SHOWN)
 
 
 def printable(text: str, most: int | None = None) -> str:
     """A peer's words, fit for one line: what cannot be printed is a space, what goes beyond `most` is cut."""
     return "".join(character if character.isprintable() else " " for character in text[:most])
+
+
+def place_in_plugin(error: BaseException) -> str:
+    """Where in a plug-in's own code, which is below the current directory, an error was raised."""
+    here = Path.cwd()
+    for frame in reversed(extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(here) and "site-packages" not in path.parts:
+            return f" in {path.relative_to(here)}, line {frame.lineno}"
+    return ""
 
 
 class ConfigError(FedError):
@@ -131,8 +149,16 @@ class WrongRunError(FedError):
     """A peer that belongs to another run, protocol version or model."""
 
 
+class RefusedError(FedError):
+    """A demand of a server that this client's site does not allow."""
+
+
 class UnavailableError(FedError):
     """No server answers."""
+
+
+class NoConnectionError(UnavailableError):
+    """No connection to the server comes about; `common.access.diagnosis` may know why."""
 
 
 class TooLargeError(UnavailableError):
@@ -145,3 +171,9 @@ class OverdueError(UnavailableError):
 
 class RunError(FedError):
     """The run cannot go on."""
+
+
+class LeftOutError(FedError):
+    """A run is finished, but went on without somebody whom no setting leaves out."""
+
+    exit_code = 3

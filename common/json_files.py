@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from common.atomic import replacing
+from common.atomic import USUAL, replacing
 from common.errors import StateError
 from common.records import form
 from common.records.base import FormError
@@ -46,9 +46,9 @@ def _parsed(data: bytes, kind: type[T], where: str, advice: str) -> T:
         raise StateError(f"{where}: expected JSON, got something else ({error}); {advice}") from error
 
 
-def write(path: Path, value: object) -> None:
+def write(path: Path, value: object, mode: int = USUAL) -> None:
     """Replaces `path` by a document."""
-    with replacing(path) as scratch:
+    with replacing(path, mode) as scratch:
         scratch.write_text(json.dumps(form.plain(value), indent=2, allow_nan=False) + "\n")
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common import commandline
+from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
-from common.data import datasets
 from common.errors import ConfigError, RunError
 from common.events import Emit
-from common.names import require_name
+from fedclient.flags import Flags
+from fedclient.site import Site
 
 if TYPE_CHECKING:
     from fedclient.own_data import OwnData
     from fedclient.rpc.round_stream import RunEnded
 
 START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
+ALLOWED = "Permissions"
 
 
 @click.group(
@@ -87,6 +87,33 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     help="Where to train; on a GPU results are not the same to the bit.",
 )
 @commandline.option(
+    ALLOWED,
+    "--model",
+    metavar="NAME",
+    help="Train this model (built-in or module:factory) and no other.  [default: any built-in]",
+)
+@commandline.option(
+    ALLOWED,
+    "--allow-plugin",
+    metavar="MODULE:FACTORY",
+    multiple=True,
+    help="Let the server name this code of the current directory as model or data set; repeatable.",
+)
+@commandline.option(
+    ALLOWED,
+    "--max-parameters",
+    type=click.IntRange(1),
+    default=Site.max_parameters,
+    help="Refuse larger models, and runs that need more than 64 bytes of memory for each.",
+)
+@commandline.option(
+    ALLOWED,
+    "--max-steps",
+    type=click.IntRange(1),
+    default=Site.max_steps,
+    help="Refuse rounds with more local steps.",
+)
+@commandline.option(
     WIRE,
     "--give-up",
     type=click.FloatRange(0),
@@ -117,57 +144,22 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     Waits for the server if it is not there yet. Every flag can also come from the environment, for example
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
     """
+    flags = Flags(**given)
+    site = flags.site
+    commandline.require_encrypted(flags.server, certs, insecure)
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
-    end = _take_part(Flags(**given), credentials, emit)
+    end = _take_part(flags, site, credentials, emit)
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flags:
-    """The flags of `fedclient run` but for credentials; what can be checked at once is checked."""
-
-    server: str
-    name: str | None
-    state_dir: Path | None
-    state_root: Path | None
-    dataset: str | None
-    shard: str | None
-    data: Path | None
-    data_dir: str
-    threads: int
-    device: str
-    give_up: float
-    uplink: float | None
-    downlink: float | None
-    capture: Path | None
-
-    def __post_init__(self) -> None:
-        commandline.require_address("--server", self.server)
-        if self.state_root is not None and (self.name is not None or self.state_dir is not None):
-            raise ConfigError(
-                "--state-root gives the name and the state directory; leave out --name and --state-dir"
-            )
-        require_name(self.own_name)
-        if self.shard is not None and self.dataset is None:
-            raise ConfigError("--shard goes with --dataset")
-        if self.data is not None and self.dataset is not None:
-            raise ConfigError("--data and --dataset exclude each other; give one of them")
-        if self.dataset is not None:
-            datasets.require_known(self.dataset)
-
-    @property
-    def own_name(self) -> str:
-        """The client's name, unless a state root gives it one."""
-        return self.name or socket.gethostname()
-
-
-def _take_part(flags: Flags, credentials: dict[str, Any], emit: Emit) -> RunEnded:
+def _take_part(flags: Flags, site: Site, credentials: dict[str, Any], emit: Emit) -> RunEnded:
     """Everything that needs torch or gRPC; `--help` and wrong flags do not wait for them."""
     import torch
 
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    import_grpc_quietly()
     from common.wire.capture import CaptureWriter
     from fedclient.config import ClientConfig
     from fedclient.run.daemon import Daemon
@@ -187,6 +179,7 @@ def _take_part(flags: Flags, credentials: dict[str, Any], emit: Emit) -> RunEnde
             name=name,
             data_dir=flags.data_dir,
             own_data=own,
+            site=site,
             threads=flags.threads,
             device=flags.device,
             give_up_s=flags.give_up,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from common.access.credentials import Access
 from fedclient.own_data import OwnData
+from fedclient.site import Site
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,8 @@ class ClientConfig:
     data_dir: str = "data"
     own_data: OwnData | None = None
     """None: train on the shard that the server assigns."""
+    site: Site = field(default_factory=Site)
+    """What the server may ask of this client."""
     threads: int = 1
     device: str = "cpu"
     """Where the model is trained: cpu or cuda."""

@@ -29,7 +29,7 @@ class Joined(Event):
 
     def text(self) -> str:
         return (
-            f"run {self.run}: client {self.index} of {self.num_clients}, "
+            f"run {self.run}: client {self.index + 1} of {self.num_clients}, "
             f"{self.examples} examples, {self.model}"
         )
 
@@ -54,7 +54,7 @@ class StoredUpdateDamaged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionLost(Event):
-    """The first failure after the server was last heard of; those that follow it are not told."""
+    """The first failure after the server was last heard of, or a fault that was found; no others are told."""
 
     level: ClassVar[Level] = Level.WARNING
     give_up_s: float
@@ -87,9 +87,14 @@ class UpdateAskedFor(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class VariateReturned(Event):
-    """The client had lost its c_i of this round, and got it back from the server."""
+    """The client has c_i of this round from the server: it had lost its own, or that does not count."""
+
+    clipped: bool
+    """Whether its update was too large, so that another c_i counts than the client computed."""
 
     def text(self) -> str:
+        if self.clipped:
+            return f"the update of round {self.round} was too large to count in full; its c_i is the server's"
         return f"the variate of round {self.round} came back from the server"
 
 
@@ -101,6 +106,16 @@ class ResidualsLost(Event):
 
     def text(self) -> str:
         return f"what coding left out up to round {self.round} is lost; going on without it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateDamaged(Event):
+    """A c_i on disk, or what coding left out, is not as it was written."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"{self.reason}; going on without it, with the server's copy of c_i"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +197,26 @@ class RunFinished(Event):
     """The run went through to its last round."""
 
     accuracy: float
+    best: tuple[int, float] | None
+    took_part: int | None
 
     def text(self) -> str:
-        return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}"
+        best = f" (best {self.best[1]:.2%} after round {self.best[0]})" if self.best else ""
+        rounds = "1 round" if self.took_part == 1 else f"{self.took_part} rounds"
+        own = f"; took part in {rounds}" if self.took_part is not None else ""
+        return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}{best}{own}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped(Event):
+    """A signal ends the client; `reason` is what it was doing."""
+
+    signal: str
+    server_knows: bool
+
+    def text(self) -> str:
+        knows = "the server knows" if self.server_knows else "the server does not know"
+        return (
+            f"stopped by {self.signal} while {self.reason}; {knows}; "
+            "what counts is saved, and the same command goes on from there"
+        )

@@ -34,6 +34,8 @@ class OwnDataset:
 
     def __init__(self, name: str, data_dir: str, shard: str | None, emit: Emit) -> None:
         self._load = partial(datasets.load, name, "train", data_dir)
+        self._decodes = name == "imagefolder"
+        """Pictures in folders are read at the size of a run; others are resized, and only those chosen."""
         train = self._load(emit=emit)
         self._chosen = np.arange(len(train.labels))
         if shard is not None:
@@ -60,7 +62,8 @@ class OwnDataset:
         """The data at the image size and with the labels of the run."""
         images = len(image_shape) == len(self._image_shape) == 3
         square = images and image_shape[1] == image_shape[2]
-        train = self._load(image_shape[1]) if square and image_shape != self._image_shape else self._load()
+        anew = self._decodes and square and image_shape != self._image_shape
+        train = self._load(image_shape[1]) if anew else self._load()
         own = datasets.relabelled(train.subset(self._chosen), class_names)
         return datasets.resized(own, (image_shape[1], image_shape[2])) if images else own
 

@@ -160,7 +160,8 @@ def list_presets(as_json: bool) -> None:
 
 @main.command(
     epilog=commandline.example(
-        "fedlab partition --dataset digits --alpha 0.1 --num-clients 5 --seed 0 --out shards.json"
+        "fedlab partition --alpha 0.1 --num-clients 5",
+        "fedlab partition --dataset digits --alpha 0.1 --num-clients 5 --seed 0 --out shards.json",
     )
 )
 @checked_option("dataset")
@@ -173,7 +174,11 @@ def list_presets(as_json: bool) -> None:
     default=True,
     help="Re-cut into shards of one size, as the published experiments do and fedserver does.",
 )
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Partition file to write.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write a partition file too, for fedserver run --partition.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the class counts as JSON.")
 def partition(
     dataset: str,
@@ -182,16 +187,20 @@ def partition(
     num_clients: int,
     seed: int,
     equal: bool,
-    out: Path,
+    out: Path | None,
     as_json: bool,
 ) -> None:
-    """Split a data set over clients and show who gets which classes."""
+    """Split a data set over clients and show who gets which classes.
+
+    Shows it only, unless --out says where to write it.
+    """
     train = datasets.load(dataset, "train", data_dir)
     shards = dirichlet_partition(train.labels, num_clients, alpha, seed, equal=equal)
-    write_partition(out, shards)
+    if out is not None:
+        write_partition(out, shards)
     counts = class_counts(shards, train.labels, train.num_classes)
     if as_json:
-        click.echo(json.dumps({"file": str(out), "counts": counts.tolist()}))
+        click.echo(json.dumps({"file": out and str(out), "counts": counts.tolist()}))
         return
     from rich.console import Console
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from common import plugin
 from common.errors import ConfigError
 from common.events import Emit, unheard
 from common.records.conformal import PredictionSets
@@ -27,11 +29,13 @@ from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
 from fedclient.rpc.connection import Connection
 from fedclient.run.daemon import Daemon
+from fedclient.site import Site
 from fedclient.store.memory_state import MemoryState
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
 from fedserver.rpc.service import Service
+from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import Prepared, Similarity
@@ -50,7 +54,7 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = loop.call(_assembled(config, run_dir, emit))
         running = loop.start(federation.rounds.run())
-        clients = [_client(f"client-{i}", config.data_dir) for i in range(config.num_clients)]
+        clients = [_client(f"client-{i}", config) for i in range(config.num_clients)]
         connections = [
             Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
         ]
@@ -64,14 +68,18 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
             client.take_turn(connection)  # Hears of the end.
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
+    tell_of_the_end(federation.board.attendance, members, run_path, emit)
 
 
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit)
+    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit, takes_turns=True)
 
 
-def _client(name: str, data_dir: str) -> Daemon:
-    config = ClientConfig(server="", name=name, data_dir=data_dir)
+def _client(name: str, run: RunConfig) -> Daemon:
+    """A client of whoever started the simulation, who has named model and data set and sets no limits."""
+    plugins = frozenset(filter(plugin.is_plugin, (run.model, run.dataset)))
+    site = Site(plugins=plugins, max_parameters=sys.maxsize, max_steps=sys.maxsize)
+    config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site)
     return Daemon(config, MemoryState(), unheard)
 
 

@@ -26,21 +26,23 @@ FIELDS = {declared.name: declared for declared in fields(RunConfig)}
 
 
 class OrWord(click.ParamType[Any]):
-    """A whole number, or a word that stands for None."""
+    """A number, or a word that stands for None."""
 
-    name = "integer"
+    name = "number"
 
-    def __init__(self, word: str) -> None:
+    def __init__(self, kind: type[int] | type[float], word: str) -> None:
+        self._kind = kind
         self._word = word
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, or None."""
         if value == self._word:
             return None
         try:
-            return int(value)
+            return self._kind(value)
         except (TypeError, ValueError):
-            self.fail(f"expected a whole number or {self._word}, got {value!r}", param, ctx)
+            number = "a whole number" if self._kind is int else "a number"
+            self.fail(f"expected {number} or {self._word}, got {value!r}", param, ctx)
 
 
 def run_options(function: Any) -> Any:
@@ -85,7 +87,7 @@ def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     if described.choices:
         attributes["type"] = click.Choice(described.choices)
     elif described.word_for_none:
-        attributes["type"] = OrWord(described.word_for_none)
+        attributes["type"] = OrWord({"int": int, "float": float}[kind], described.word_for_none)
     elif kind.startswith("tuple"):
         attributes["multiple"] = True
     elif kind != "bool":

@@ -169,7 +169,11 @@ class RunConfig:
         metavar="RULE",
     )
     norm_bound: float | None = SECURITY.setting(
-        None, "Leave out updates larger than this many times the median.", if_unset="none"
+        2.0,
+        "Updates may be this many times as large as is usual in their round; larger ones count less, and "
+        "much larger ones not at all. none: all count alike.",
+        metavar="F|none",
+        word_for_none="none",
     )
 
     def __post_init__(self) -> None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from common.events import Emit, of_run
 from common.wire.capture import CaptureWriter
 from fedserver.config import RunConfig
+from fedserver.events.sparing import sparing
 from fedserver.members.leases import Leases
 from fedserver.members.members import Members
+from fedserver.members.presence import Presence
 from fedserver.rpc.service import Service
 from fedserver.run.board import Board
 from fedserver.run.rounds import Rounds
@@ -35,10 +37,17 @@ def assemble(
     worker: TorchWorker,
     emit: Emit,
     capture: CaptureWriter | None = None,
+    *,
+    takes_turns: bool = False,
 ) -> Federation:
-    """A federation that is ready to run; must be called on its event loop."""
-    emit = of_run(emit, run_id)
-    members = Members(config.num_clients, config.min_clients, Leases(config.lease), emit)
+    """A federation that is ready to run; must be called on its event loop.
+
+    Where clients take turns, most are silent most of the time.
+    """
+    emit = sparing(of_run(emit, run_id))
+    working = config.clients_per_round or config.num_clients
+    presence = Presence(Leases(config.lease), working, emit, expects_signs=not takes_turns)
+    members = Members(config.num_clients, config.min_clients, presence, emit)
     board = Board()
     traffic = Traffic(lambda name: name in members.by_name, capture)
     service = Service(config, run_id, members, board, traffic, emit)

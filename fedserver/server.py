@@ -15,7 +15,7 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
-from common.events import Emit, Event
+from common.events import Emit, of_run
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
 from common.wire.limits import MAX_REQUEST_BYTES
@@ -24,17 +24,18 @@ from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
 from fedserver.access.settings import AccessSettings, TlsFiles
 from fedserver.config import RunConfig
-from fedserver.events.run import Listening, RunFinished, RunStarted, RunStopped
+from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
 from fedserver.run.board import Phase
+from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
-RETURN_S = 30.0
+RETURN_S = 60.0
 """The same for a server that was started again after the end: its clients may be starting too."""
 SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
@@ -42,6 +43,8 @@ WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
 MAX_CONNECTIONS = 1024
 """Beside two for every client, one of which may be a broken one that is not noticed yet."""
+IDLE_MS = 60_000
+"""How long a connection may be without a call. A client that trains for longer connects again by itself."""
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -106,7 +109,7 @@ async def serve(
             await server.stop(grace=1.0)
             await _settle()
             run_dir.write_traffic(federation.traffic.whole())
-    emit(_ended(number, run_id, run_path))
+    _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
     return number
 
 
@@ -121,10 +124,11 @@ def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:
     return config, previous.run_id
 
 
-def _ended(number: int, run_id: str, run_path: Path) -> Event:
-    if not number:
-        return RunFinished(run=run_id)
-    return RunStopped(run=run_id, signal=signal.Signals(number).name, run_dir=str(run_path))
+def _tell_how_it_ended(number: int, federation: Federation, run_path: Path, emit: Emit) -> None:
+    if number:
+        emit(RunStopped(signal=signal.Signals(number).name, run_dir=str(run_path)))
+    else:
+        tell_of_the_end(federation.board.attendance, federation.members, run_path, emit)
 
 
 def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:
@@ -172,8 +176,11 @@ def _signal_future() -> asyncio.Future[int]:
 def _create(
     endpoint: Endpoint, healthy: health.Health, listen: str, tls: TlsFiles | None, num_clients: int
 ) -> tuple[grpc.aio.Server, int]:
-    connections = ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients)
-    server = grpc.aio.server(options=[*_OPTIONS, connections], interceptors=[Admission(endpoint.admit)])
+    crowd = [
+        ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+    ]
+    server = grpc.aio.server(options=[*_OPTIONS, *crowd], interceptors=[Admission(endpoint.admit)])
     server.add_generic_rpc_handlers((endpoint.handler(),))
     healthy.add_to(server)
     reflection.enable_server_reflection((SERVICE, health.NAME, reflection.SERVICE_NAME), server)

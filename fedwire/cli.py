@@ -5,40 +5,18 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from common import commandline
 from common.errors import ConfigError
 from common.records.form import plain
-from fedwire.problems import Problems
-
-if TYPE_CHECKING:
-    from fedwire.source import Capture
+from fedwire.inputs import Source, require_found
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
-
-@dataclass(frozen=True)
-class Source:
-    """The file that a command reads, and what was wrong with it."""
-
-    path: Path
-    port: int | None
-    """The server's, in a packet capture."""
-    run: str | None
-    """Id of the run, or its beginning."""
-    problems: Problems = field(default_factory=Problems)
-
-    def open(self) -> AbstractContextManager[Capture]:
-        """The messages of the run."""
-        from fedwire.source import open_capture
-
-        return open_capture(self.path, self.port, self.run, self.problems)
 
 
 def _reads_capture(function: Any) -> Any:
@@ -63,7 +41,7 @@ def _port_and_json(function: Any) -> Any:
 
 def _filters(function: Any) -> Any:
     for name, kind, text in (
-        ("rpc", str, "Only this call, for example PushUpdate."),
+        ("rpc", str, "Only this RPC, for example PushUpdate."),
         ("client", str, "Only this client."),
         ("round", int, "Only this round; 0 is what belongs to none."),
     ):
@@ -91,14 +69,16 @@ def main() -> None:
 @_reads_capture
 @_filters
 def list_messages(source: Source, as_json: bool, **wanted: Any) -> None:
-    """List messages: time, direction, client, round, call, bytes and purpose."""
+    """List messages: time, direction, client, round, RPC, bytes and purpose."""
     _list(source, as_json, wanted)
 
 
 def _list(source: Source, as_json: bool, wanted: Mapping[str, object]) -> None:
     with source.open() as capture:
         rows = [message.row() for message in capture.messages]
+    known = sorted({row.round for row in rows} - {0})
     rows = [row for row in rows if all(value in (None, getattr(row, name)) for name, value in wanted.items())]
+    require_found(source.path, rows, wanted, known)
     if as_json:
         _json({"messages": rows, "problems": source.problems})
         return
@@ -136,6 +116,7 @@ def stats(source: Source, run_dir: Path | None, as_json: bool) -> None:
     from fedwire.stats import compare_with_run, statistics
 
     with source.open() as capture:
+        source.require_run(capture, run_dir)
         result = replace(statistics(capture), problems=tuple(source.problems))
     if run_dir is not None:
         result = replace(result, differences=compare_with_run(result, run_dir))
@@ -193,6 +174,7 @@ def replay(source: Source, run_dir: Path | None, as_json: bool) -> None:
     from fedwire.replay.replay import Replay
 
     with source.open() as capture:
+        source.require_run(capture, run_dir)
         verdicts = [asdict(verdict) for verdict in Replay(capture, run_dir).run()]
     if as_json:
         _json(verdicts)
@@ -215,13 +197,13 @@ def export(source: Source, out: Path, r: int | None, client: str | None, as_json
 
     with source.open() as capture:
         written = write(capture, out, r, client, source.problems)
+        known = sorted({message.round for message in capture.messages} - {0})
+    require_found(source.path, written, {"round": r, "client": client}, known, "whole transfer")
     if as_json:
         _json({"files": written, "problems": source.problems})
         return
     for entry in written:
         click.echo(f"{entry.file}: {entry.tensors} tensors, {entry.bytes:,} bytes")
-    if not written:
-        click.echo("no whole transfer in the capture matches")
 
 
 @main.command(

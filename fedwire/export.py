@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.atomic import make_private
 from common.errors import DataError
 from common.names import is_name
 from common.tensors import safetensors_files
@@ -60,7 +61,7 @@ def _write(found: Transfers, transfer: Transfer, out: Path) -> list[Written]:
         ]
         if not sent:
             continue
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         path = folder / f"{file}.safetensors"
         part = Layout(encoding.layout.specs[k] for k in sent)
         values_of_part = part.allocate()

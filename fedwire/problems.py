@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from common.errors import printable
+
 
 class Problems(list[str]):
     """Keeps problems for whoever prints the result, and shows each on standard error at once."""
@@ -11,4 +13,4 @@ class Problems(list[str]):
     def __call__(self, line: str) -> None:
         """Takes in one problem."""
         self.append(line)
-        print(line, file=sys.stderr)
+        print(printable(line), file=sys.stderr)

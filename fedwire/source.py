@@ -13,8 +13,10 @@ from common.errors import ConfigError, DataError, printable
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureRecord, CaptureWriter, RecordFile, is_capture, read_records
 from common.wire.messages import DIRECTIONS, CallFollower, CallReader, Content
-from fedwire.pcap.packets import grpc_messages
+from fedwire.pcap.packets import grpc_messages, server_ports
 
+MAX_PORTS = 10
+"""That are named of a capture in which nothing was found."""
 MAX_TIME_NS = (1 << 64) - 1
 """Of a capture record; a packet capture may claim any time."""
 
@@ -102,8 +104,9 @@ class Capture:
             self.messages.append(_message(len(self.messages), call, record, content))
             if content.kind in ("reply", "finished"):
                 del readers[call]
-        wanted = _run_id(path, list(dict.fromkeys(runs.values())), run, problem)
-        self.messages = [m for m in self.messages if runs.get(m.call, wanted) == wanted]
+        self.run_id = _run_id(path, list(dict.fromkeys(runs.values())), run, problem)
+        """Of the run they belong to; empty where no message tells."""
+        self.messages = [m for m in self.messages if runs.get(m.call, self.run_id) == self.run_id]
 
     def __enter__(self) -> Capture:
         return self
@@ -172,7 +175,7 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
     """Writes the messages of a packet capture into a capture file."""
     if out.exists():
         raise ConfigError(f"{out} exists already; choose another file")
-    writer = CaptureWriter(out, lambda event: problem(event.text()))
+    writer = CaptureWriter(out, lambda event: problem(event.text()), flag="--out")
     followers: dict[int, CallFollower] = {}
     others = found = 0
     try:
@@ -193,8 +196,10 @@ def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], No
     if others:
         problem(f"{path}: left out {others} messages of other services, such as health checks")
     if not found:
+        out.unlink()
+        ports = ", ".join(map(str, server_ports(path)[:MAX_PORTS])) or "none"
         hint = "is it another port, encrypted, or was the connection there before the capture began?"
-        problem(f"{path}: found no message of {SERVICE}; {hint}")
+        raise DataError(f"{path}: found no message of {SERVICE}; {hint} Servers' ports in it: {ports}")
 
 
 def _follower(writer: CaptureWriter, rpc: str, call: int) -> CallFollower:

@@ -20,17 +20,33 @@ WORD = 200
 """Characters that are shown of a name from the capture."""
 
 
-def _table(*headings: str, left: Sequence[str] = ()) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
-    return table
+class _Rows:
+    """A table. Its cells may be words of peers: they are cut, and cannot steer a terminal."""
+
+    def __init__(self, *headings: str, left: Sequence[str] = ()) -> None:
+        self.table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+        for heading in headings:
+            self.table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+
+    def add(self, *cells: str) -> None:
+        """Adds a row."""
+        self.table.add_row(*(printable(cell, WORD) for cell in cells))
 
 
-def _console() -> Console:
-    """Names come from peers, so nothing is markup. Rows are not cut where the output goes into a file."""
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(highlight=False, markup=False, width=200)
+class _Screen:
+    """Where everything goes: nothing is markup. Rows are not cut where the output goes into a file."""
+
+    def __init__(self) -> None:
+        console = Console(highlight=False, markup=False)
+        self._console = console if console.is_terminal else Console(highlight=False, markup=False, width=200)
+
+    def say(self, line: str) -> None:
+        """One line."""
+        self._console.print(printable(line))
+
+    def show(self, rows: _Rows) -> None:
+        """A table."""
+        self._console.print(rows.table)
 
 
 def show_messages(rows: list[MessageRow]) -> None:
@@ -59,20 +75,21 @@ def show_messages(rows: list[MessageRow]) -> None:
 
 def show_message(described: dict[str, Any]) -> None:
     """Fields first, then tensors."""
-    console = _console()
+    screen = _Screen()
     nested = {"fields", "tensors", "chunk"}
     flat = {k: v for k, v in described.items() if k not in nested and v not in ("", None)}
     # The bytes of a chunk are the payload, which is there already; those of the message are more.
     chunk = {k: v for k, v in described.get("chunk", {}).items() if k != "bytes"}
-    for name, value in (flat | described.get("fields", {}) | chunk).items():
-        console.print(f"{name:>20}  {_short(value)}")
+    # What ls says of the message is not replaced by a field of the same name.
+    for name, value in (flat | described.get("fields", {}) | chunk | flat).items():
+        screen.say(f"{name:>20}  {_short(value)}")
     if "tensors" not in described:
         return
     words = ("name", "purpose", "dtype", "shape", "codec")
-    table = _table(*words, "bytes", "norm", "min", "max", "NaN", "zeros", left=words)
+    table = _Rows(*words, "bytes", "norm", "min", "max", "NaN", "zeros", left=words)
     for tensor in described["tensors"]:
         known = "norm" in tensor
-        table.add_row(
+        table.add(
             tensor["name"],
             tensor["purpose"],
             tensor["dtype"],
@@ -86,9 +103,9 @@ def show_message(described: dict[str, Any]) -> None:
             str(tensor["nan"]) if known else "-",
             f"{tensor['zeros']:.1%}" if known else "-",
         )
-    console.print(table)
+    screen.show(table)
     for problem in sorted({tensor["problem"] for tensor in described["tensors"] if "problem" in tensor}):
-        console.print(problem)
+        screen.say(problem)
 
 
 def _short(value: Any) -> str:
@@ -98,60 +115,60 @@ def _short(value: Any) -> str:
 
 def show_statistics(found: Statistics) -> None:
     """Tables by round, client and tensor, and the comparison."""
-    console = _console()
-    rounds = _table("round", "direction", *PURPOSES, "total", left=("direction",))
+    screen = _Screen()
+    rounds = _Rows("round", "direction", *PURPOSES, "total", left=("direction",))
     named = {("none" if r == 0 else str(r)): counts for r, counts in found.rounds.items()}
     for r, both in [*named.items(), ("all", found.bytes)]:
         for direction, counts in (("down", both.down), ("up", both.up)):
             cells = (f"{getattr(counts, purpose):,}" for purpose in PURPOSES)
-            rounds.add_row(r, direction, *cells, f"{counts.total:,}")
-    console.print(rounds)
-    clients = _table("client", "direction", "payload", "encoded", left=("client", "direction"))
+            rounds.add(r, direction, *cells, f"{counts.total:,}")
+    screen.show(rounds)
+    clients = _Rows("client", "direction", "payload", "encoded", left=("client", "direction"))
     for client, directions in found.clients.items():
         for direction, sizes in directions.items():
-            clients.add_row(client or "(no seat)", direction, f"{sizes.payload:,}", f"{sizes.encoded:,}")
-    console.print(clients)
+            clients.add(client or "(no seat)", direction, f"{sizes.payload:,}", f"{sizes.encoded:,}")
+    screen.show(clients)
     words = ("direction", "purpose", "tensor or message")
-    tensors = _table(*words, "payload", "encoded", left=words)
+    tensors = _Rows(*words, "payload", "encoded", left=words)
     for row in found.tensors:
-        tensors.add_row(row.direction, row.purpose, row.tensor, f"{row.payload:,}", f"{row.encoded:,}")
-    console.print(tensors)
-    console.print(f"{found.messages} messages")
+        tensors.add(row.direction, row.purpose, row.tensor, f"{row.payload:,}", f"{row.encoded:,}")
+    screen.show(tensors)
+    screen.say(f"{found.messages} messages")
     if found.ratios.fedavg is not None:
-        console.print(
+        screen.say(
             f"tensor bytes: {found.ratios.fedavg:.4f} of FedAvg's, "
             f"{found.ratios.scaffold:.4f} of SCAFFOLD's for the same transfers in full precision"
         )
     if found.differences is not None:
         for line in found.differences:
-            console.print(line)
+            screen.say(line)
         if not found.differences:
-            console.print("the run's ledger agrees to the byte, in every round, direction and purpose")
+            screen.say("the run's ledger agrees to the byte, in every round, direction and purpose")
 
 
 def show_differences(rows: list[Difference]) -> None:
     """One line a difference."""
-    console = _console()
+    screen = _Screen()
     if not rows:
-        console.print("the captures do not differ")
+        screen.say("the captures do not differ")
         return
     words = ("client", "direction", "purpose", "tensor", "what")
-    table = _table("round", *words, left=words)
+    table = _Rows("round", *words, left=words)
     for row in rows:
-        table.add_row(str(row.round or "-"), *(getattr(row, word) or "" for word in words))
-    console.print(table)
+        table.add(str(row.round or "-"), *(getattr(row, word) or "" for word in words))
+    screen.show(table)
 
 
 def show_verdicts(verdicts: list[dict[str, Any]]) -> None:
     """One line a round."""
-    console = _console()
+    screen = _Screen()
     for verdict in verdicts:
         same = {True: "the same to the bit as", False: "DIFFERS from", None: "cannot be compared with"}
-        console.print(
+        screen.say(
             f"round {verdict['round']}: {verdict['updates']} updates give x and c {same[verdict['same']]} "
             f"{verdict['compared']}"
         )
         for line in verdict["problems"]:
-            console.print(f"    {line}")
+            screen.say(f"    {line}")
     if not verdicts:
-        console.print("no round with updates is in the capture")
+        screen.say("no round with updates is in the capture")

@@ -51,6 +51,8 @@ class Federation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.address = ""
+        self.plugins = {"problem:network", "problem:data"}
+        """What clients may load; what a process is told to load is added."""
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(HERE / "problem.py", folder)
@@ -68,11 +70,14 @@ class Federation:
         self, name: str, *flags: str, server: str = "", process: str = "", through: Sequence[str] = ()
     ) -> None:
         """Starts a client with a state directory of its own; its process may have another name."""
-        own = ("--server", server or self.address, "--name", name, "--state-dir", f"state/{name}")
+        own = ["--server", server or self.address, "--name", name, "--state-dir", f"state/{name}"]
+        for plugin in sorted(self.plugins):
+            own += ["--allow-plugin", plugin]
         self.start(process or name, "fedclient", "run", *own, *flags, through=through)
 
     def start(self, name: str, program: str, *arguments: str, through: Sequence[str] = ()) -> None:
         """Starts a process whose output goes to a log; `through` is a module that runs it, with arguments."""
+        self.plugins |= {argument for argument in arguments if re.fullmatch(r"[a-z]\w*:[a-z]\w*", argument)}
         command = [*through, program, *arguments]
         (self.folder / f"{name}.log").touch()
         self.processes[name] = zygote().start(*command, folder=self.folder, log=self.folder / f"{name}.log")

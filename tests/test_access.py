@@ -16,13 +16,15 @@ from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials, is_loopback
 from common.errors import AccessError, ConfigError
 from common.wire.calls import CALLS, Call
-from fedserver.access.authenticate import Refusals
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.access.authenticate import Caller, Refusals
 from fedserver.access.handshake_log import in_words
 from fedserver.console.status_client import ask, require_health
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
+from fedserver.rpc.own_view import own_view
 from tests.processes import WAIT_S, Federation
-from tests.samples import request
+from tests.samples import request, sample
 from tests.test_cli import invoke
 
 FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
@@ -35,8 +37,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys") / "certs"
     authority = Authority(folder)
     authority.init()
-    for name in ("a", "b", "operator"):
+    for name in ("a", "b"):
         authority.issue(name)
+    authority.issue("alice", operator=True)
     Authority(folder, clock=lambda: datetime.now(UTC) - timedelta(days=40)).issue("late", days=30)
     other = Authority(folder.parent / "other")
     other.init()
@@ -96,8 +99,15 @@ def test_with_certificates_a_run_ends_in_the_same_bytes(
     for name in ("a", "b"):
         federation.client(name, "--certs", str(certs))
     federation.wait_for("server", "round 1/3")
-    assert ask(federation.address, Access("operator", certs))["num_clients"] == 2
-    require_health(federation.address, Access("operator", certs))
+    seen = ask(federation.address, Access(certs=certs))
+    assert ([client["name"] for client in seen["clients"]], seen["others"]) == (["a", "b"], 0)
+    assert {"a", "b"} <= seen["traffic"].keys()
+    own = ask(federation.address, Access("a", certs))
+    assert ([client["name"] for client in own["clients"]], own["others"]) == (["a"], 1)
+    assert own["traffic"].keys() == {"a"}
+    assert own["bytes"] == {"down": {}, "up": {}}
+    assert (own["num_clients"], own["phase"]) == (2, "training")
+    require_health(federation.address, Access(certs=certs))
     federation.finish()
     for file in ("model", "control"):
         assert federation.bytes(file) == plain.bytes(file)
@@ -147,6 +157,35 @@ def test_a_client_cannot_speak_for_another(guarded: Federation, certs: Path) -> 
     guarded.wait_for("server", "turned away: this is 'a', which cannot speak for 'b'")
 
 
+def test_an_operator_asks_for_the_status_and_takes_no_part(guarded: Federation, certs: Path) -> None:
+    with open_channel(guarded.address, credentials(certs, "alice")) as channel:
+        for as_client in ("a", "alice"):
+            for name, call in calls(channel, as_client).items():
+                expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+                assert code(call) is expected, name
+    guarded.wait_for("server", "turned away: this is operator 'alice', which cannot take part as a client")
+    guarded.client("alice", "--certs", str(certs))
+    assert guarded.exit_code("alice") == 1
+    assert "Error: this is operator 'alice'" in guarded.log("alice")
+
+
+def test_an_operator_is_known_by_his_identity_or_where_nobody_is_asked() -> None:
+    Caller("peer").require_operator()
+    Caller("peer", "alice", operator=True).require_operator()
+    with pytest.raises(AccessError, match="this is client 'a', and only an operator may do that"):
+        Caller("peer", "a").require_operator()
+
+
+def test_what_a_client_sees_of_a_status_has_nothing_of_another_in_it() -> None:
+    """Also not in fields that this test does not know."""
+    status = sample(pb.StatusReply, "somebody-else")
+    status.clients.add(name="a")
+    status.run_id = status.algorithm = status.model = status.dataset = ""
+    view = own_view(status, "a")
+    assert b"somebody-else" not in view.SerializeToString()
+    assert (len(view.clients), view.others) == (1, 1)
+
+
 def test_an_expired_certificate_has_a_line_on_both_sides(guarded: Federation, certs: Path) -> None:
     guarded.client("late", "--certs", str(certs))
     assert guarded.exit_code("late") == 2
@@ -156,10 +195,12 @@ def test_an_expired_certificate_has_a_line_on_both_sides(guarded: Federation, ce
     )
 
 
-def test_a_client_of_another_authority_is_told_what_may_be_wrong(guarded: Federation, certs: Path) -> None:
-    guarded.client("stranger", "--certs", str(certs), "--give-up", "0")
+def test_a_client_of_another_authority_is_told_what_is_wrong_and_ends(
+    guarded: Federation, certs: Path
+) -> None:
+    guarded.client("stranger", "--certs", str(certs))
     assert guarded.exit_code("stranger") == 1
-    assert "does the server trust this certificate?" in guarded.log("stranger")
+    assert "stranger.pem, which is signed by another authority than" in guarded.log("stranger")
 
 
 def test_a_revoked_client_leaves_and_nobody_waits_for_it(federation: Federation, certs: Path) -> None:
@@ -235,6 +276,7 @@ def tokened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     for name in ("a", "b", "gone"):
         tokens.issue(name)
     tokens.revoke("gone")
+    tokens.issue("alice", operator=True)
     past = Tokens(federation.folder / "tokens", clock=lambda: datetime.now(UTC) - timedelta(days=9))
     past.issue("late", days=8)
     federation.server(*LONG, "--tokens", "tokens")
@@ -266,6 +308,14 @@ def test_a_token_speaks_for_its_own_client_only(tokened: Federation) -> None:
             assert code(call, bearer(tokened, "a")) is expected, name
 
 
+def test_an_operators_token_takes_no_part_either(tokened: Federation) -> None:
+    with grpc.insecure_channel(tokened.address) as channel:
+        for as_client in ("a", "alice"):
+            for name, call in calls(channel, as_client).items():
+                expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+                assert code(call, bearer(tokened, "alice")) is expected, name
+
+
 def test_revoked_and_expired_tokens_have_a_line_on_both_sides(tokened: Federation) -> None:
     for name, line in (
         ("gone", "the token of gone was revoked"),
@@ -275,6 +325,27 @@ def test_revoked_and_expired_tokens_have_a_line_on_both_sides(tokened: Federatio
         assert tokened.exit_code(name) == 1
         assert re.search(f"Error: {line}", tokened.log(name))
         tokened.wait_for("server", f"turned away: {line}")
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.token"
+    Tokens(tmp_path).issue("a")
+    path.chmod(0o644)
+    with pytest.raises(ConfigError, match=f"{path} must be for its owner only, but has mode 644; run: chmod"):
+        Access(token_file=path).read()
+
+
+def test_a_token_keeps_its_kind_until_it_is_revoked(tmp_path: Path) -> None:
+    tokens = Tokens(tmp_path)
+    tokens.issue("a")
+    for renew in (True, False):
+        with pytest.raises(ConfigError, match="'a' is already known as client; choose another name"):
+            tokens.issue("a", operator=True, renew=renew)
+    tokens.revoke("a")
+    assert tokens.issue("a", operator=True).kind == "operator"
+    assert tokens.holder_of((tmp_path / "a.token").read_text().strip()).operator
+    tokens.revoke("a")
+    assert [entry.kind for entry in tokens.show()] == ["operator"]
 
 
 def test_a_token_comes_from_the_environment_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,14 +361,14 @@ def test_tokens_are_private_replaced_and_listed_without_the_secret(tmp_path: Pat
     tokens = Tokens(tmp_path / "tokens")
     tokens.issue("a")
     first = (tmp_path / "tokens" / "a.token").read_text().strip()
-    assert tokens.name_of(first) == "a"
+    assert tokens.holder_of(first).name == "a"
     for path in (tmp_path / "tokens").iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
     with pytest.raises(ConfigError, match=r"'a' has a token until .* give --renew"):
         tokens.issue("a")
     tokens.issue("a", renew=True)
     with pytest.raises(AccessError, match="not known here"):
-        tokens.name_of(first)
+        tokens.holder_of(first)
     listing = invoke("fedserver", "tokens", "show", "--json", "--dir", str(tmp_path / "tokens"))
     assert listing.exit_code == 0
     assert '"name": "a"' in listing.output
@@ -333,9 +404,13 @@ def test_without_tls_a_server_is_for_this_machine_only(
 
 def test_a_token_is_not_sent_in_the_clear_to_another_machine(federation: Federation) -> None:
     Tokens(federation.folder).issue("a")
-    federation.client("a", "--token-file", "a.token", server="192.0.2.1:1")
-    assert federation.exit_code("a") == 2
-    assert "a token for 192.0.2.1:1 would travel unencrypted" in federation.log("a")
+    far = ("--server", "192.0.2.1:1", "--token-file", "a.token")
+    federation.start("status", "fedserver", "status", *far)
+    federation.start("a", "fedclient", "run", *far)
+    for name in ("status", "a"):
+        assert federation.exit_code(name) == 2
+    assert "a token for 192.0.2.1:1 would travel unencrypted" in federation.log("status")
+    assert "192.0.2.1:1 is on another machine, and nothing would be encrypted" in federation.log("a")
 
 
 def test_a_crowd_that_is_turned_away_does_not_fill_the_log() -> None:
@@ -355,3 +430,24 @@ def test_a_crowd_that_is_turned_away_does_not_fill_the_log() -> None:
 
 def test_lines_that_are_not_about_handshakes_pass() -> None:
     assert in_words(b"Traceback (most recent call last):\n") is None
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("TLSV1_ALERT_UNKNOWN_CA", "it does not accept this server's certificate"),
+        (
+            "UNSUPPORTED_PROTOCOL: Invalid certificate verification context",
+            "it speaks an old version of TLS only",
+        ),
+        ("SOMETHING_NEW", "the handshake failed (SOMETHING_NEW)"),
+    ],
+)
+def test_grpcs_lines_about_handshakes_are_put_in_words(line: str, words: str) -> None:
+    said = f"I1117 ssl_transport_security.cc:2563] Handshake failed with error OPENSSL_internal:{line}\n"
+    assert in_words(said.encode()) == f"a connection: {words}"
+
+
+def test_a_caller_for_another_host_is_put_in_words_too() -> None:
+    said = b"E1117 ssl_transport_security.cc:3238] No match found for server name: fl.example.org\n"
+    assert in_words(said) == "a connection: it asks for fl.example.org, and server.pem is for others"

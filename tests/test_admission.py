@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from common.access.certificates import ClientCertificate, Revocations, client_certificate
+from common.access.certificates import CallerCertificate, Revocations, caller_certificate
 from common.errors import AccessError, StateError
 from common.events import unheard
 from common.wire.calls import CALLS, Call
@@ -97,11 +97,11 @@ def test_a_certificate_is_parsed_once_and_revocation_counts_at_once(
     authority.issue("a")
     parsed: list[bytes] = []
 
-    def parse(pem: bytes) -> ClientCertificate:
+    def parse(pem: bytes) -> CallerCertificate:
         parsed.append(pem)
-        return client_certificate(pem)
+        return caller_certificate(pem)
 
-    monkeypatch.setattr(authenticate, "client_certificate", parse)
+    monkeypatch.setattr(authenticate, "caller_certificate", parse)
     revocations = Revocations(folder / "crl.pem", folder / "ca.pem", unheard)
     authenticator = CertificateAuthenticator(revocations)
     pem = (folder / "a.pem").read_bytes()
@@ -154,10 +154,10 @@ def test_a_token_that_expires_while_its_record_is_kept_is_noticed(tmp_path: Path
     tokens = Tokens(tmp_path, clock=lambda: now[0])
     tokens.issue("a", days=1)
     secret = (tmp_path / "a.token").read_text().strip()
-    assert tokens.name_of(secret) == "a"
+    assert tokens.holder_of(secret).name == "a"
     now[0] += timedelta(days=2)
     with pytest.raises(AccessError, match="the token of a expired on 2026-01-02"):
-        tokens.name_of(secret)
+        tokens.holder_of(secret)
 
 
 def test_a_record_without_a_time_zone_is_damaged_and_says_so(tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_a_record_without_a_time_zone_is_damaged_and_says_so(tmp_path: Path) -> 
     record = json.loads(path.read_text())
     record["valid_until"] = "2030-01-01T00:00:00"
     path.write_text(json.dumps(record))
-    for ask in (tokens.show, lambda: tokens.name_of("a:secret"), lambda: tokens.issue("a")):
+    for ask in (tokens.show, lambda: tokens.holder_of("a:secret"), lambda: tokens.issue("a")):
         with pytest.raises(StateError, match=r"a\.json is damaged: .* has no time zone.*--renew"):
             ask()
     tokens.issue("a", renew=True)
-    assert tokens.name_of((tmp_path / "a.token").read_text().strip()) == "a"
+    assert tokens.holder_of((tmp_path / "a.token").read_text().strip()).name == "a"

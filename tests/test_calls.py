@@ -220,8 +220,10 @@ def test_errors_and_status_codes_are_one_table() -> None:
     assert type(error_of(OTHER, "x")) is UnavailableError, "the disk of a server may be well again"
     crossing = {kind for meaning in MEANINGS for kind in meaning.raised}
     here = {errors.ConfigError, errors.DataError, errors.StateError, errors.DiskError, errors.RunError}
-    seen_by_clients = {errors.TooLargeError, errors.OverdueError}
-    assert set(_kinds(FedError)) == crossing | here | seen_by_clients, "a new error needs a status"
+    here |= {errors.RefusedError}  # It ends the client; the server hears of it in an update's place.
+    here.add(errors.LeftOutError)
+    by_grpc = {errors.TooLargeError, errors.NoConnectionError, errors.OverdueError}
+    assert set(_kinds(FedError)) == crossing | here | by_grpc, "a new error needs a status"
     assert {CertificateError, JoinError} < crossing
 
 

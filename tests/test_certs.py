@@ -26,10 +26,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.access.certificates import (
-    ClientCertificate,
+    CallerCertificate,
     Revocations,
+    caller_certificate,
     certificate,
-    client_certificate,
     require_usable,
 )
 from common.errors import CertificateError, ConfigError, JoinError, StateError
@@ -153,7 +153,7 @@ def test_another_client_leaves_every_file_as_it_was(folder: Path) -> None:
 def test_a_name_has_one_certificate_unless_renewed_revoked_or_expired(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"'clinic-a' has a certificate until .* UTC; give --renew"):
         Authority(folder).issue("clinic-a")
-    first = client_certificate((folder / "clinic-a.pem").read_bytes()).serial
+    first = caller_certificate((folder / "clinic-a.pem").read_bytes()).serial
     assert Authority(folder).issue("clinic-a", renew=True).serial != first
     assert Authority(folder).revoke("clinic-b")
     Authority(folder).issue("clinic-b", days=30)
@@ -187,9 +187,9 @@ def test_a_server_gets_another_certificate_for_other_hosts(folder: Path) -> None
     assert (issued.kind, issued.sans) == ("server", tuple(hosts[:4]))
     backup = certificate((folder / "backup.pem").read_bytes())
     trusting(folder).build_server_verifier(x509.DNSName("fl.example.org")).verify(backup, [])
-    with pytest.raises(ConfigError, match="'backup' is a server already"):
+    with pytest.raises(ConfigError, match="'backup' is already known as server"):
         Authority(folder).issue("backup", renew=True)
-    with pytest.raises(ConfigError, match="'clinic-a' is a client already"):
+    with pytest.raises(ConfigError, match="'clinic-a' is already known as client"):
         Authority(folder).issue("clinic-a", hosts=hosts, renew=True)
     with pytest.raises(ConfigError, match="'server' has a certificate"):
         Authority(folder).issue("server", hosts=hosts)
@@ -322,21 +322,21 @@ def test_what_another_authority_made_is_not_taken_for_our_own(folder: Path, tmp_
 def test_a_certificate_tells_its_client_serial_and_end(folder: Path) -> None:
     pem = (folder / "clinic-a.pem").read_bytes()
     (entry,) = [entry for entry in Authority(folder).show() if entry.name == "clinic-a"]
-    assert client_certificate(pem) == ClientCertificate("clinic-a", entry.serial, entry.valid_until)
+    assert caller_certificate(pem) == CallerCertificate("clinic-a", entry.serial, entry.valid_until)
     for other in ("server.pem", "ca.pem"):
         with pytest.raises(CertificateError, match="expected a certificate that names one client"):
-            client_certificate((folder / other).read_bytes())
+            caller_certificate((folder / other).read_bytes())
 
 
 SIGNER = Signer.new(1, NOW)
 KEY = new_key()
-LEAF = SIGNER.for_client("clinic-a", KEY, 1, NOW)
+LEAF = SIGNER.for_caller("clinic-a", KEY, 1, NOW)
 
 
 @given(st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}", fullmatch=True))
 @settings(max_examples=30, deadline=None)
 def test_every_client_name_goes_through_a_certificate(name: str) -> None:
-    assert client_certificate(SIGNER.for_client(name, KEY, 1, NOW).public_bytes(Encoding.PEM)).name == name
+    assert caller_certificate(SIGNER.for_caller(name, KEY, 1, NOW).public_bytes(Encoding.PEM)).name == name
 
 
 @given(st.binary(max_size=200))
@@ -344,7 +344,7 @@ def test_every_client_name_goes_through_a_certificate(name: str) -> None:
 def test_bytes_that_are_no_certificate_end_in_one_known_error(data: bytes) -> None:
     for pem in (data, b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----\n"):
         with pytest.raises(CertificateError):
-            client_certificate(pem)
+            caller_certificate(pem)
 
 
 @given(st.integers(0, len(LEAF.public_bytes(Encoding.DER)) - 1), st.integers(1, 255))
@@ -354,7 +354,7 @@ def test_a_certificate_with_a_wrong_byte_answers_or_ends_in_a_known_error(positi
     der[position] ^= flip
     pem = ssl.DER_cert_to_PEM_cert(bytes(der)).encode()
     with suppress(CertificateError):
-        client_certificate(pem)
+        caller_certificate(pem)
 
 
 def test_a_usable_pair_is_valid_now_matching_and_private(folder: Path) -> None:
@@ -382,7 +382,7 @@ def test_revocations_follow_the_file_and_outlive_a_damaged_one(folder: Path) -> 
     said: list[str] = []
     crl = folder / "crl.pem"
     revocations = Revocations(crl, folder / "ca.pem", lambda event: said.append(event.text()))
-    ours = client_certificate((folder / "clinic-a.pem").read_bytes()).serial
+    ours = caller_certificate((folder / "clinic-a.pem").read_bytes()).serial
     assert not revocations.revoked(ours)
     Authority(folder).revoke("clinic-a")
     assert revocations.revoked(ours)
@@ -399,7 +399,7 @@ def test_revocations_follow_the_file_and_outlive_a_damaged_one(folder: Path) -> 
     assert len(said) == 2
     crl.write_bytes(good)
     Authority(folder).revoke("clinic-b")
-    assert revocations.revoked(client_certificate((folder / "clinic-b.pem").read_bytes()).serial)
+    assert revocations.revoked(caller_certificate((folder / "clinic-b.pem").read_bytes()).serial)
     assert len(said) == 2
 
 
@@ -422,7 +422,7 @@ def served_name(folder: Path, pair: Path | None) -> str:
     def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
         pems: Any = context.auth_context()["x509_pem_cert"]
         (pem,) = pems
-        return client_certificate(pem).name.encode()
+        return caller_certificate(pem).name.encode()
 
     read = [(folder / name).read_bytes() for name in ("server.key", "server.pem", "ca.pem")]
     with ThreadPoolExecutor(1) as pool:
@@ -481,7 +481,7 @@ def test_the_command_line_from_init_to_revoke(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert refused.output.startswith("Error: 'clinic-a' has a certificate until")
     assert certs_command("issue", "clinic-a", "--renew").exit_code == 0
-    assert "(localhost, 127.0.0.1, ::1)" in certs_command("issue", "--server", "--renew").output
+    assert "(fl.example.org, 192.0.2.7)" in certs_command("issue", "--server", "--renew").output
     assert certs_command("issue", "b", "--server", "--host", "b.example.org").exit_code == 0
     revoked = certs_command("revoke", "clinic-a")
     assert revoked.output == f"{certs}/crl.pem: newly revoked certificates of clinic-a: 2\n"
@@ -493,15 +493,52 @@ def test_the_command_line_from_init_to_revoke(tmp_path: Path) -> None:
     ]
     assert listed[0].keys() == {"name", "kind", "serial", "valid_from", "valid_until", "sans", "state"}
     credentials = certs_command("show").output
-    assert all(
-        text in credentials
-        for text in ("fedpvr:client:clinic-a", "revoked", listed[1]["serial"][:8], "192.0.2.7")
-    )
+    assert all(text in credentials for text in ("clinic-a", "revoked", listed[1]["serial"][:8], "192.0.2.7"))
+
+
+def test_no_name_is_broken_in_two_however_narrow_the_screen(tmp_path: Path) -> None:
+    host, name = "a-host.of-some-department.hospital.example.org", "x" * 64
+    authority = Authority(tmp_path / "certs")
+    authority.init([host])
+    authority.issue(name)
+    authority.issue("alice", operator=True)
+    shown = invoke("fedserver", "certs", "show", "--dir", str(authority.folder), env={"COLUMNS": "40"}).output
+    lines = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    assert (lines["server"][0], lines["server"][-1]) == ("server", host)
+    assert lines[name][:2] == ["client", "valid"]
+    assert lines["alice"][:2] == ["operator", "valid"]
+
+
+def test_usual_names_fit_into_eighty_columns(folder: Path) -> None:
+    shown = invoke("fedserver", "certs", "show", "--dir", str(folder), env={"COLUMNS": "80"}).output
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert "..." not in shown
+
+
+def test_a_renewed_server_keeps_the_hosts_it_was_given(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certs")
+    authority.init(["fl.example.org"])
+    assert authority.issue("server", hosts=(), renew=True).sans == ("fl.example.org",)
+    assert authority.issue("backup", hosts=()).sans == ("fl.example.org",)
+    authority.issue("server", hosts=["other.example.org", "192.0.2.7"], renew=True)
+    later = Authority(tmp_path / "certs", clock=at(1))
+    assert later.issue("server", hosts=(), renew=True).sans == ("other.example.org", "192.0.2.7")
+    assert later.issue("backup", hosts=(), renew=True).sans == ("fl.example.org",)
+
+
+def test_an_operators_certificate_is_no_clients(folder: Path) -> None:
+    issued = Authority(folder).issue("alice", operator=True)
+    assert (issued.kind, issued.sans) == ("operator", ("fedpvr:operator:alice",))
+    shown = caller_certificate((folder / "alice.pem").read_bytes())
+    assert (shown.name, shown.operator) == ("alice", True)
+    with pytest.raises(ConfigError, match="'alice' is already known as operator; choose another name"):
+        Authority(folder).issue("alice", renew=True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
+        (["issue", "a", "--operator", "--server"], 2, "Error: --server and --operator exclude each other"),
         (["show"], 1, "Error: certs: no certificate authority here (no ca.pem); make one with"),
         (["issue", "clinic-a"], 1, "Error: certs: no certificate authority here"),
         (["revoke", "clinic-a"], 1, "Error: certs: no certificate authority here"),

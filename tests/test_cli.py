@@ -19,6 +19,7 @@ import fedclient.cli
 import fedlab.cli
 import fedserver.cli
 import fedwire.cli
+from common import commandline
 from common.errors import ConfigError
 from fedserver.config import RunConfig
 from tests.processes import Federation
@@ -132,7 +133,7 @@ def test_every_setting_has_a_flag() -> None:
         (["--dataset", "mnist"], "unknown data set 'mnist'"),
         (["--partition", "missing.json"], "--partition missing.json: no such file"),
         (["--listen", "nowhere"], "--listen must be HOST:PORT"),
-        (["--config", "missing.toml"], "--config missing.toml cannot be read"),
+        (["--config", "missing.toml"], "--config missing.toml cannot be read: No such file or directory"),
         (["--seed", "-1"], "--seed must be from 0"),
         (["--num-clients", "100000"], "--num-clients must be at most"),
         (["--batch-size", "many"], "expected a whole number or full, got 'many'"),
@@ -147,6 +148,19 @@ def test_settings_that_cannot_work_end_in_one_line_and_code_2(
     assert result.exit_code == 2
     assert message in result.output.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("many", "-3"):
+        monkeypatch.setenv("FEDSERVER_RUN_ROUNDS", value)
+        last = invoke("fedserver", "run").output.splitlines()[-1]
+        assert "--rounds" in last
+        assert last.endswith("(from FEDSERVER_RUN_ROUNDS in the environment)")
+    monkeypatch.delenv("FEDSERVER_RUN_ROUNDS")
+    (tmp_path / "run.toml").write_text("rounds = 0")
+    last = invoke("fedserver", "run", "--config", str(tmp_path / "run.toml")).output.splitlines()[-1]
+    assert last == "Error: --rounds must be at least 1, got 0 (from the file of --config)"
+    assert invoke("fedserver", "run", "--rounds", "0").output.splitlines()[-1].endswith("got 0")
 
 
 def test_an_unknown_setting_in_a_file_is_named(tmp_path: Path) -> None:
@@ -169,9 +183,11 @@ def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federatio
     cases = {
         "--svr head": "Error: --svr 'head' selects no parameter",
         "--model vgg11 --dataset problem:data": "Error: model vgg11 does not take examples of shape 6",
+        "--model broken:net": "Error: model broken:net: factory(10) failed in broken.py, line 4: Zero",
         "--model nowhere:f": "Error: nowhere:f: no module 'nowhere' in the current directory",
         "--num-clients 5000": "Error: --num-clients is 5000, but there are only 1437 examples to share",
     }
+    (federation.folder / "broken.py").write_text("import torch\n\ndef net(n):\n    return n / 0\n")
     for k, (flags, message) in enumerate(cases.items()):
         name = f"server{k}"
         federation.start(
@@ -180,6 +196,7 @@ def test_what_only_the_model_can_tell_ends_in_one_line_too(federation: Federatio
         assert federation.exit_code(name) == 2, federation.log(name)
         assert federation.log(name).splitlines()[-1].startswith(message)
         assert "Traceback" not in federation.log(name)
+        assert not (federation.folder / f"run{k}").exists(), "a run that never began leaves nothing behind"
 
 
 def test_a_port_in_use_and_a_used_run_directory_are_named(federation: Federation) -> None:
@@ -212,6 +229,7 @@ def test_status_shows_a_running_server_to_people_and_scripts(federation: Federat
     credentials = invoke("fedserver", "status", "--server", federation.address)
     assert credentials.exit_code == 0
     assert "early" in credentials.output
+    assert "waiting, 1 of 2 clients are here" in credentials.output or "preparing" in credentials.output
 
 
 def test_status_without_a_server_says_what_to_do() -> None:
@@ -231,12 +249,39 @@ def test_status_without_a_server_says_what_to_do() -> None:
         (["--dataset", "mnist"], "unknown data set 'mnist'"),
         (["--dataset", "digits", "--data", "x"], "exclude each other"),
         (["--server", "here"], "--server must be HOST:PORT"),
+        (["--model", "lenet"], "unknown model 'lenet'"),
+        (["--model", "a b:c"], "expected module:factory, got 'a b:c'"),
+        (["--allow-plugin", "digits"], "expected module:factory, got 'digits'"),
+        (["--server", "192.0.2.1:1"], "192.0.2.1:1 is on another machine, and nothing would be encrypted"),
+        (["--server", "fl.example:1"], "give --certs DIR with the server's ca.pem or"),
     ],
 )
 def test_client_settings_that_cannot_work(flags: list[str], message: str) -> None:
     result = invoke("fedclient", "run", *flags)
     assert result.exit_code == 2
     assert message in result.output
+
+
+ADDRESSES = [
+    *("http://127.0.0.1:50051", "https://a:1", "dns:a:1", "unix:/x:1", "a/b:1", "u@a:1"),
+    *("::1:1", "[x]:1", "a b:1", "a:99999", "a:1x"),
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("command", ["fedclient run", "fedserver status", "fedserver health"])
+def test_an_address_is_a_host_and_a_port_without_a_scheme(command: str, address: str) -> None:
+    result = invoke(*command.split(), "--server", address)
+    assert result.exit_code == 2
+    expected = "Error: --server must be HOST:PORT, for example 127.0.0.1:50051"
+    assert result.output == f"{expected}, got {address!r}\n"
+
+
+@pytest.mark.parametrize(
+    "address", ["a:1", "fl.example.org:443", "127.0.0.1:0", "[::1]:1", "[fe80::1%eth0]:1"]
+)
+def test_names_and_addresses_of_both_kinds_are_taken(address: str) -> None:
+    commandline.require_address("--server", address)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +301,23 @@ def test_a_model_card_has_d_v_and_the_multiplier(arguments: list[str], d: int, v
     elements = [math.prod(tensor["shape"]) for tensor in card["tensors"] if tensor["svr"]]
     assert sum(elements) == v
     assert "S_svr" in invoke("fedlab", "model", *arguments).output
+
+
+def test_a_partition_can_just_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fedlab", "partition", "--num-clients", "5")
+    assert result.exit_code == 0
+    assert result.output.count("287") == 5
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_impossible_place_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file" / "out")
+    for arguments in (["partition", "--out", out], ["report", "tests/data/run", "--out", out]):
+        result = invoke("fedlab", *arguments)
+        assert result.exit_code == 1
+        assert result.stderr == f"Error: {out}: Not a directory\n"
 
 
 def test_a_partition_is_written_and_shown(tmp_path: Path) -> None:
@@ -288,9 +350,18 @@ def test_logs_are_lines_for_people_objects_for_programs_or_nothing(tmp_path: Pat
     objects = [json.loads(line) for line in output("json", "--log-format", "json")]
     # Whether a run has to wait for its clients at first is a matter of luck; how many rounds it has is not.
     assert sum(found["event"] == "round_closed" for found in objects) == 2
-    assert sum(" round " in line for line in lines) == 2
+    assert sum(re.search(r" round \d/2: ", line) is not None for line in lines) == 2
     assert all(found["text"] and found["event"] and found["level"] == "notice" for found in objects)
     assert output("quiet", "-q") == []
+
+
+def test_a_round_of_clients_that_keep_a_validation_share_says_what_came_of_it(tmp_path: Path) -> None:
+    result = invoke(
+        "fedlab", "simulate", *SMALL.split(), "--validation", "0.2", "--run-dir", str(tmp_path / "r")
+    )
+    assert (
+        len(re.findall(r"round \d/2: (?:accuracy \S+ )?validation accuracy \d+\.\d\d%", result.output)) == 2
+    )
 
 
 def test_nobody_is_quiet_and_verbose_at_once() -> None:

@@ -13,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from common.server_step.updates import reduced
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire import chunks
 from common.wire.encoding import Encoding
@@ -58,10 +59,12 @@ class Peers:
         return header
 
     def update(self, client: str, r: int) -> list[pb.UpdateFrame]:
-        """A good update that returns what was received, with ones for c_i."""
-        _, announced, flat = self.rounds[r]
+        """A good update that returns what was received, but goes a step down on S_svr: c_i becomes one."""
+        received, announced, flat = self.rounds[r]
         layout = announced.part(Purpose.MODEL, Purpose.BUFFER, Purpose.CONTROL)
         up = flat[: layout.num_bytes].copy()
+        for y in reduced(layout, up):
+            y -= received.eta_l
         for index in layout.indices(Purpose.CONTROL):
             layout.array(up, index)[...] = 1.0
         seat = self.seats[client]
@@ -190,6 +193,12 @@ BAD: dict[str, tuple[Change, int, str]] = {
     "a later round": (lambda f: setattr(f[0].header, "round", 2), Reply.WRONG_ROUND, ""),
     "round zero": (lambda f: setattr(f[0].header, "round", 0), Reply.WRONG_ROUND, ""),
     "another model": (lambda f: setattr(f[0].header, "fingerprint", "beef"), Reply.WRONG_MODEL, ""),
+    "an id that steers terminals": (
+        lambda f: setattr(f[0].header, "update_id", "\x1b[2J"),
+        Reply.BROKEN_CONTRACT,
+        "",
+    ),
+    "a long id": (lambda f: setattr(f[0].header, "update_id", "a" * 65), Reply.BROKEN_CONTRACT, ""),
     "no steps": (lambda f: setattr(f[0].header, "steps", 0), Reply.BROKEN_CONTRACT, ""),
     "other examples": (lambda f: setattr(f[0].header, "examples", 10**9), Reply.BROKEN_CONTRACT, ""),
     "a loss that is not finite": (lambda f: setattr(f[0].header, "loss", float("nan")), Reply.NOT_FINITE, ""),
@@ -349,7 +358,7 @@ def test_the_conversation_to_its_end(peers: Peers) -> None:
     _, layout, flat = peers.rounds[2]
     assert not layout.indices(Purpose.CLIENT_CONTROL)
     for index in layout.indices(Purpose.CONTROL):
-        assert (layout.array(flat, index) == 1.0).all(), "c is the mean of the c_i"
+        np.testing.assert_allclose(layout.array(flat, index), 1.0, rtol=1e-6)  # c is the mean of the c_i.
     assert peers.push(peers.update("a", 1)).outcome == Reply.LATE
 
     seat = peers.seats["b"]

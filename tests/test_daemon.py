@@ -38,6 +38,7 @@ def assert_same_result(federation: Federation, other: Federation) -> None:
 def test_clients_wait_for_a_server_that_is_not_there_yet(undisturbed: Federation) -> None:
     assert undisturbed.log("a").count("no server answers") == 1, "one line, however long it takes"
     assert "run finished after round 6" in undisturbed.log("a")
+    assert undisturbed.log("a").count("joining") == 1
 
 
 def test_a_killed_client_that_comes_back_changes_nothing(
@@ -49,6 +50,58 @@ def test_a_killed_client_that_comes_back_changes_nothing(
     federation.wait_for_death("b")
     federation.client("b")
     federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+)
+def test_a_client_that_is_told_to_end_says_good_bye_and_changes_nothing_when_it_comes_back(
+    undisturbed: Federation, federation: Federation, number: signal.Signals, code: int
+) -> None:
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", process="first", through=trap("stop", "before training", 3))
+    federation.wait_for_stop("first")
+    federation.processes["first"].send_signal(number)
+    federation.go_on("first")
+    assert federation.exit_code("first") == code
+    assert f"stopped by {number.name} while training round 3; the server knows" in federation.log("first")
+    del federation.processes["first"]
+    federation.wait_for("server", "b has stopped and may come back; round 3 waits for it")
+    federation.wait_for_states(a="answered", b="stopped")
+    federation.client("b")
+    federation.finish()
+    assert "b is back" in federation.log("server")
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_client_that_vanishes_in_its_upload_is_named_at_once(federation: Federation) -> None:
+    federation.server("--num-clients", "2", "--rounds", "1", "--local-steps", "1")
+    federation.client("a")
+    federation.client("b", "--uplink", "100kbit")
+    federation.wait_for_states(a="answered", b="uploading")
+    federation.kill("b")
+    federation.wait_for(
+        "server", r"b hung up \d s ago and has not come back; round 1 waits for it \(1 of 2 in\)"
+    )
+    federation.wait_for_states(a="answered", b="not heard of")
+    federation.client("b")
+    federation.finish()
+    assert "b is back" in federation.log("server")
+
+
+@pytest.mark.slow
+def test_a_client_that_is_unplugged_is_named(undisturbed: Federation, federation: Federation) -> None:
+    """A stopped process is like one behind a cut cable: the kernel keeps its connections, nobody answers."""
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", through=trap("stop", "before training", 3))
+    federation.wait_for("server", r"b has not been heard of for 12 s; round 3 waits for it \(1 of 2 in\)")
+    federation.wait_for_states(a="answered", b="not heard of")
+    federation.go_on("b")
+    federation.finish()
+    assert "b is back" in federation.log("server")
     assert_same_result(federation, undisturbed)
 
 
@@ -134,7 +187,7 @@ def test_clients_may_bring_their_own_data(federation: Federation) -> None:
     federation.client("c")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [3, 3]
-    assert "client 1 of 3, 479 examples" in federation.log("b")
+    assert "client 2 of 3, 479 examples" in federation.log("b")
 
 
 def test_an_answered_client_that_restarts_before_the_next_round_does_not_train_again(
@@ -182,11 +235,29 @@ def test_a_client_that_cannot_go_on_says_so_and_the_others_do(federation: Federa
         broken.client("b", server=federation.address)
         assert broken.exit_code("b") == 1
         assert broken.log("b").splitlines()[-1] == "Error: training failed: OSError('no disk')"
-        federation.finish()
+        assert federation.exit_code("a") == 0
+        assert federation.exit_code("server") == 3, "somebody left, and no setting says that this is fine"
         assert [record["updates"] for record in federation.rounds()] == [1, 1, 1]
-        assert "b leaves: training failed" in federation.log("server")
+        assert federation.rounds()[0]["absent"] == {"b": "left: training failed: OSError('no disk')"}
+        lines = federation.log("server").splitlines()
+        assert any("b leaves: training failed" in line for line in lines)
+        assert any("run finished: accuracy" in line and ", 3 rounds in" in line for line in lines)
+        assert any("took part: a in 3, b in 0 of 3 rounds" in line for line in lines)
+        assert any("the model is run/model.safetensors; next: fedlab report run" in line for line in lines)
+        assert "b is NOT in the model: left: training failed" in lines[-2]
+        assert lines[-1].startswith("Error: the run is finished, but went on without b")
+        assert "took part in 3 rounds" in federation.log("a")
     finally:
         broken.close()
+
+
+def test_a_client_whose_site_allows_no_plug_in_leaves_and_both_sides_say_why(federation: Federation) -> None:
+    federation.server(*["--num-clients", "1", "--model", "problem:network", "--dataset", "problem:data"])
+    federation.start("b", "fedclient", "run", "--server", federation.address, "--name", "b")
+    assert federation.exit_code("b") == 1
+    line = "to allow it, start the client with --allow-plugin problem:network"
+    assert federation.log("b").splitlines()[-1].endswith(line)
+    assert re.search(f"b leaves: .*{line}", federation.log("server"))
 
 
 def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> None:
@@ -199,6 +270,28 @@ def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> No
         assert federation.exit_code(name) == 1
         assert "lower --eta-l" in federation.log(name)
         assert "the run ended early" in federation.log(name).splitlines()[-1]
+
+
+def test_a_run_that_most_clients_have_no_update_for_ends_with_a_reason(federation: Federation) -> None:
+    """Two of three clients diverge round after round: half of them is the quorum."""
+    wild = Federation(federation.folder / "wild")
+    source = (wild.folder / "problem.py").read_text()
+    (wild.folder / "problem.py").write_text(source.replace("0.7 *", "float('nan') *"))
+    try:
+        flags = "--num-clients 3 --rounds 3 --model problem:network --dataset problem:data"
+        federation.server(*flags.split())
+        federation.client("a", "--dataset", "problem:data")
+        for name in ("b", "c"):
+            wild.client(name, "--dataset", "problem:data", server=federation.address)
+        assert federation.exit_code("server") == 1
+        assert re.search(
+            r"Error: round 1: 1 of 3 clients have an update to give; --quorum 0.5 needs 2: the loss is",
+            federation.log("server"),
+        )
+        assert federation.exit_code("a") == 1
+        assert "the run ended early: round 1: 1 of 3 clients" in federation.log("a").splitlines()[-1]
+    finally:
+        wild.close()
 
 
 def test_another_model_under_the_same_name_is_recognised(federation: Federation) -> None:

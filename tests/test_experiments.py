@@ -22,7 +22,8 @@ from fedlab.experiments.bench import Bench
 from fedlab.experiments.cells import Cell, run_cells
 from fedlab.experiments.methods import METHODS
 from fedlab.experiments.reproduce import EXPERIMENTS, reproduce
-from fedlab.experiments.scales import Column, Scale
+from fedlab.experiments.scales import SCALES, Column, Scale
+from fedlab.reports import plots
 from fedlab.reports.tables import Table
 from fedserver import presets
 from fedserver.config import RunConfig
@@ -94,10 +95,32 @@ def test_table_2_shares_the_runs_of_table_1_and_adds_the_pooled_baseline(bench: 
     ],
 )
 def test_every_figure_can_be_made(bench: Bench, what: str) -> None:
-    report = reproduce(what, bench, f"fedlab reproduce {what}")
+    made = reproduce(what, bench, f"fedlab reproduce {what}")
+    report = made.report
+    assert made.tables
     assert report.read_text().count("<svg") >= 1
     assert list(report.parent.glob("*.png"))
     assert list(report.parent.glob("*.md"))
+
+
+def test_rounds_are_counted_from_1_in_whole_numbers() -> None:
+    heat = plots.heat_map("drift", "round", ["a"], [[0.1, 0.2, 0.3]], "xi", first=1)
+    curve = plots.curves("accuracy", "round", "per cent", {"a": ([1.0, 2.0, 3.0], [0.1, 0.2, 0.3])})
+    for figure in (heat, curve):
+        axes = figure.axes[0]
+        low, high = axes.get_xlim()
+        shown = [tick for tick in axes.get_xticks() if low <= tick <= high]
+        assert shown == [1, 2, 3]
+
+
+def test_reproduce_ends_with_its_tables(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCALES, "tiny", SHORT)
+    result = invoke("fedlab", "reproduce", "table1", "--out", str(bench.folder))
+    assert result.exit_code == 0, result.output
+    assert (
+        "Rounds to the target, one number per seed\n| algorithm | digits mlp a=0.5 to 99% |" in result.output
+    )
+    assert result.output.endswith(f"report: {bench.folder / 'table1' / 'report.html'}\n")
 
 
 def test_the_command_offers_exactly_the_experiments_there_are() -> None:

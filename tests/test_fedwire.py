@@ -26,6 +26,7 @@ from common.wire.capture import CaptureRecord, CaptureWriter, read_records
 from common.wire.chunks import chunk_frame, read_chunk
 from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
+from fedwire.pcap.packets import server_ports
 from fedwire.source import Capture
 from fedwire.transfers import Transfers
 from tests.processes import Federation, wait_until
@@ -216,9 +217,73 @@ def test_a_file_with_two_runs_shows_the_last_or_the_one_asked_for(
     assert invoke("fedwire", "stats", both, "--run", "ffff").exit_code == 1
 
 
-def test_a_reader_that_has_enough_is_no_error() -> None:
+def test_words_of_peers_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    """Names of clients and tensors, ids, reasons: whatever a captured message says."""
+    escape = "\x1b[2J\x1b]0;title\x07"
+    header = pb.UpdateHeader(client=escape, round=1, update_id=escape, run_id=escape, fingerprint=escape)
+    header.tensors.add(name=f"w{escape}", dtype=1, shape=[1], purpose=1, codec=1, num_bytes=4)
+    said = pb.UpdateHeader(client="z", round=1, declined=escape)
+    frames = [pb.UpdateFrame(header=h).SerializeToString() for h in (header, said)]
+    done = False
+
+    def with_escapes(record: CaptureRecord) -> list[tuple[str, int, ClassifiedMessage]]:
+        nonlocal done
+        written = [as_it_was(record)]
+        if record.rpc == "PushUpdate" and not done:
+            done = True
+            for number, frame in enumerate(frames):
+                message = ClassifiedMessage(record.time_ns, True, frame, Content(""), escape, 1)
+                written.append((f"PushUpdate{escape if number else ''}", 2000 + number, message))
+        return written
+
+    capture = rewritten(tmp_path / "strange", with_escapes)
+    numbers = [row["number"] for row in found("ls", capture)["messages"] if row["client"] == escape]
+    assert len(numbers) == 2
+    shows = [["show", capture, str(number)] for number in numbers]
+    exports = ["export", capture, "--out", str(tmp_path / "out")]
+    for arguments in (["ls", capture], ["stats", capture], ["diff", OWN, capture], exports, *shows):
+        result = invoke("fedwire", *arguments)
+        assert "\x1b" not in result.output, arguments
+        assert "\x07" not in result.output, arguments
+
+
+def test_what_is_not_in_a_capture_ends_in_one_line(tmp_path: Path) -> None:
+    other = shutil.copytree(RUN, tmp_path / "run")
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"run_id": "0123456789ab"}))
+    another = f"{OWN} is of run {config['run_id']}, --run-dir {other} of run 0123456789ab"
+    cases = {
+        ("ls", OWN, "--round", "99"): "no message for --round 99; the capture has rounds 1 to 3",
+        ("ls", OWN, "--json", "--client", "z"): "no message for --client z",
+        ("pcap", PACKETS, "--rpc", "Pull"): "no message for --rpc Pull",
+        ("show", OWN, "99999"): "this run has messages 0 to",
+        ("export", OWN, "--round", "9", "--out", str(tmp_path / "o")): "no whole transfer for --round 9",
+        ("stats", PACKETS, "--port", "1"): f"Servers' ports in it: {server_ports(Path(PACKETS))[0]}",
+        ("stats", OWN, "--run-dir", str(other)): another,
+        ("replay", OWN, "--run-dir", str(other)): another,
+    }
+    for arguments, message in cases.items():
+        result = invoke("fedwire", *arguments)
+        assert result.exit_code == 1, arguments
+        assert message in result.stderr, arguments
+        assert len(result.stderr.splitlines()) == 1
+        assert result.stdout == ""
+
+
+def test_a_message_has_the_same_size_in_every_view() -> None:
+    for row in found("ls", OWN)["messages"][:12]:
+        number = str(row["number"])
+        assert found("show", OWN, number)["bytes"] == row["bytes"]
+        lines = [line.split() for line in invoke("fedwire", "show", OWN, number).output.splitlines()]
+        assert ["bytes", str(row["bytes"])] in lines
+
+
+@pytest.mark.parametrize(
+    "arguments", [["fedwire", "ls", OWN], ["fedwire", "stats", OWN], ["fedlab", "presets"]]
+)
+def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-m", "fedwire", "ls", OWN], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert program.stdout is not None
     program.stdout.close()
@@ -316,6 +381,7 @@ def test_what_is_no_capture_is_refused_in_one_line(tmp_path: Path) -> None:
     result = invoke("fedwire", "stats", str(tmp_path / "x"))
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: ")
+    assert "neither a fedwire capture nor a pcap" in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 

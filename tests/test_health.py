@@ -19,14 +19,14 @@ Response = health_pb2.HealthCheckResponse
 SLOW = """
 import time
 from pathlib import Path
-from problem import data, network as quick
+from problem import network as quick
 
 def network(num_classes):
     while not Path("go").exists():
         time.sleep(0.01)
     return quick(num_classes)
 """
-FLAGS = "--model slow:network --dataset slow:data --rounds 1 --local-steps 1"
+FLAGS = "--model slow:network --dataset problem:data --rounds 1 --local-steps 1"
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_server_that_gathers_clients_serves_before_there_is_a_model(preparing:
     with grpc.insecure_channel(preparing.address) as channel:
         assert next(state for state in states(channel) if state == "SERVING")
     preparing.client("a")
-    preparing.wait_for("server", "they make up the run")
+    preparing.wait_for("server", "nobody else has joined")
     (preparing.folder / "go").touch()
     preparing.finish()
 

@@ -131,7 +131,6 @@ def test_a_run_whose_shards_no_reply_can_list_does_not_start(monkeypatch: pytest
 
 LONG_NAMES = """
 from torch import nn
-from problem import data
 
 class network(nn.Linear):
     def __init__(self, num_classes):
@@ -143,7 +142,7 @@ class network(nn.Linear):
 
 def test_a_server_with_such_a_model_ends_in_a_line(federation: Federation) -> None:
     (federation.folder / "long.py").write_text(LONG_NAMES)
-    flags = "--model long:network --dataset long:data --num-clients 1 --svr none"
+    flags = "--model long:network --dataset problem:data --num-clients 1 --svr none"
     federation.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", *flags.split())
     assert federation.exit_code("server") == 2
     line = federation.log("server").splitlines()[-1]

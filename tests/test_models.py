@@ -15,7 +15,8 @@ from torch import nn
 from common.algorithms import matching, svr_names
 from common.errors import ConfigError
 from common.models import build
-from common.models.build import build_model, check_fit, classifier_names, tensor_specs
+from common.models.build import build_model, check_fit, classifier_names, count_parameters, tensor_specs
+from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose
 from common.tensors.torch_views import bind, flatten, tensor_views
@@ -27,6 +28,33 @@ def spec(name: str, num_classes: int = 10, dtype: str = "float32") -> ModelSpec:
     """A model for the images it is meant for."""
     shape = (1, 8, 8) if name == "cnn" else (3, 32, 32)
     return ModelSpec(name=name, num_classes=num_classes, image_shape=shape, dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
+@pytest.mark.parametrize("width", [0.25, 1.0])
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_what_a_model_takes_is_known_before_it_is_built(
+    name: str, width: float, shape: tuple[int, ...]
+) -> None:
+    spec = ModelSpec(name=name, num_classes=10, image_shape=shape, width=width)
+    model = build_model(spec, 0)
+    assert count_parameters(spec) == sum(parameter.numel() for parameter in model.parameters())
+    made: list[int] = []
+    for module in model.modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda _, __, output: made.append(output.numel()))
+    model.eval()(torch.zeros(1, *shape))
+    allowed = BUILT_IN[name].features * max(width, 0.5) * math.prod(shape[1:])
+    assert sum(made) <= allowed, "what is told of a batch is not too little"
+
+
+def test_counting_parameters_takes_no_memory_and_draws_nothing() -> None:
+    state = torch.random.get_rng_state()
+    large = ModelSpec(name="vgg11", num_classes=10, image_shape=(3, 32, 32), width=64)
+    assert count_parameters(large) > 10**10
+    with pytest.raises(ConfigError, match=r"model cnn of width 10+\.0 cannot be built"):
+        count_parameters(ModelSpec(name="cnn", num_classes=10, image_shape=(1, 8, 8), width=1e12))
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +152,7 @@ def test_a_plugged_in_model_has_its_last_layer_as_classifier(
     [
         ("def f(n): return 3", "expected factory.* -> nn.Module, got int"),
         ("def f(n): raise KeyError('x')", "factory.10. failed"),
-        ("f = 3", "has no callable 'f'"),
+        ("f = 3", "defines no function or class 'f'"),
         ("import does_not_exist", "importing .* failed"),
     ],
 )

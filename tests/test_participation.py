@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from common.access.credentials import Credentials
 from common.errors import ConfigError
+from common.tensors.layout import Layout
+from fedclient.rpc.connection import Connection
+from fedclient.rpc.download import Download
+from fedclient.rpc.round_stream import RunEnded
+from fedclient.transport.grpc_transport import GrpcTransport
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from fedwire.replay.replay import Replay
@@ -199,7 +205,7 @@ def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, fed
         federation.wait_for(f"client-{i}", "joining")
     federation.go_on("first")
     federation.wait_for_death("first")
-    assert "3 clients are here and nobody else comes" in federation.log("first")
+    assert "starting with 3 clients" in federation.log("first")
     federation.server(*flags, listen=address)
     federation.finish()
     run(tmp_path / "simulated", num_clients=3, rounds=3, seed=3)
@@ -221,6 +227,27 @@ def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Feder
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [1]
     assert "round 1: goes on without b: no sign of life" in federation.log("server")
+
+
+def test_a_member_that_only_gives_signs_of_life_does_not_hold_a_round_for_ever(
+    federation: Federation,
+) -> None:
+    federation.server("--num-clients", "2", "--rounds", "1", "--lease", "0.5", "--quorum", "0.5")
+    federation.client("a")
+    with Connection(GrpcTransport(federation.address, Credentials()), "b") as b:
+        seat = b.join(None)
+
+        def given_up() -> bool:
+            b.renew(seat)
+            return "round 1: goes on without b: signs of life, but no answer" in federation.log("server")
+
+        wait_until(given_up, "the round goes on without b")
+        ended = b.pull(seat.run_id, 0, [], Layout([]), Download())
+    assert isinstance(ended, RunEnded)
+    assert ended.took_part == 0
+    federation.finish()
+    last = federation.log("server").splitlines()[-1]
+    assert "b is NOT in the model: signs of life, but no answer for too long" in last
 
 
 def _sent(capture: Path) -> int:

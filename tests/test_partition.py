@@ -116,8 +116,9 @@ def test_a_partition_file_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("nonsense", "expected JSON"),
-        ("[]", "expected JSON"),
+        ("nonsense", "expected JSON .*; this is no JSON"),
+        ("[[0, 1], [2, 3]]", r"a list of indices for each client; got a list$"),
+        ('{"shards": []}', r"for each client; got an object without `clients`$"),
         ('{"clients": 3}', "expected shards for 2 clients"),
         ('{"clients": [[1]]}', "expected shards for 2 clients .*got 1"),
         ('{"clients": [[1], []]}', "shard 1 must be a list of at least one"),

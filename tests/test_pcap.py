@@ -251,7 +251,7 @@ def test_fragments_and_unknown_links_are_told_once(path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"abc", b"hello world", gzip.compress(b"x", mtime=0)])
 def test_a_file_that_is_no_capture_is_refused(path: Path, data: bytes) -> None:
-    with pytest.raises(DataError, match="expected a pcap or pcapng capture, found") as caught:
+    with pytest.raises(DataError, match="neither a fedwire capture nor a pcap or pcapng; found") as caught:
         read(path, data)
     assert "\n" not in str(caught.value)
 

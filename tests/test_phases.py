@@ -163,11 +163,11 @@ def test_the_rounds_that_a_request_names(memory: Memory, on_disk: list[int], nam
     [
         (0, [], False, StateSource.HELD),
         (4, [4, 5], False, StateSource.HELD),
-        (4, [4, 5], True, StateSource.HELD),
+        (4, [4, 5], True, StateSource.SERVER),
         (4, [5], True, StateSource.SERVER),
         (4, [], True, StateSource.SERVER),
     ],
-    ids=["never counted", "here", "here, and sent for nothing", "lost", "all lost"],
+    ids=["never counted", "here", "here, but another one counts", "lost", "all lost"],
 )
 def test_where_the_variate_that_counts_comes_from(
     counted: int, on_disk: list[int], came_along: bool, source: StateSource

@@ -91,7 +91,7 @@ def note_bytes(folder: Path, num_clients: int, num_tensors: int) -> int:
     closing, _ = many(num_clients, num_tensors)
     counted, norms = dict.fromkeys(range(num_clients), 1), dict.fromkeys(range(num_clients), 0.123456789)
     checkpoints.write(
-        Checkpoint(1, layout.allocate(), {}, counted, norms, CSource.FROM_VARIATES, 2.0, closing)
+        Checkpoint(1, layout.allocate(), {}, counted, norms, {3}, CSource.FROM_VARIATES, 2.0, closing)
     )
     assert checkpoints.read(1).closing == closing
     return len(safetensors_files.read_note(folder / "round-000001.safetensors")["checkpoint"])
@@ -177,7 +177,7 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
         variates.stage(0, r, known.values(), known.values())
         closing = replace(known.ROUND, round=r)
         checkpoints.write(
-            Checkpoint(r, known.values(), {}, {0: r}, {0: 0.5}, CSource.FROM_MOVE, 2.0, closing)
+            Checkpoint(r, known.values(), {}, {0: r}, {0: 0.5}, set(), CSource.FROM_MOVE, 2.0, closing)
         )
         variates.count(0, r)
     (ledger / "client-00000-round-000002.safetensors").write_bytes(b"")
@@ -190,7 +190,7 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     assert on_disk() == before
     assert found is not None
     assert found.round == 1
-    variates.restore(found.counted, found.norms)
+    variates.restore(found.counted, found.norms, found.changed)
     assert variates.read(0) is not None
     assert [path.name for path in ledger.iterdir()] == ["client-00000-round-000001.safetensors"]
 
@@ -335,7 +335,8 @@ def test_a_run_of_format_1_is_brought_up_to_date_when_it_goes_on(first: Path) ->
     )
     second = Checkpoints(first / "checkpoints", layout).read(2)
     with RunDir(first, resume=True) as run_dir:
-        (record,) = run_dir.go_back(2)
+        assert run_dir.go_back(2, unheard) == {1}
+        (record,) = run_dir.records()
         run_dir.append_round(second.closing)
     assert record.norms.clients == dict(zip("ab", before["norms"]["clients"].values(), strict=True))
     assert read_run_record(first).format == FORMAT

@@ -116,7 +116,7 @@ def test_a_client_that_breaks_the_contract_is_told_and_the_round_goes_on(federat
     federation.client("a")
     run = ("run", "--server", federation.address, "--name", "b", "--state-dir", "state/b")
     federation.start("b", "tests.boastful", *run)
-    federation.finish()
+    assert [federation.exit_code(name) for name in ("a", "b", "server")] == [0, 0, 3]
     said = federation.log("b")
     assert "update rejected: client 'b' joined with" in said
     assert "does not arrive whole" not in said

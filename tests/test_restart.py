@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -137,20 +138,105 @@ def test_every_way_of_training_survives_a_killed_server(tmp_path: Path, flags: s
         broken.close()
 
 
-def test_a_damaged_checkpoint_is_passed_over(undisturbed: Federation, federation: Federation) -> None:
+def flip_a_bit(path: Path, at: int) -> None:
+    """As a bad disk does."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damaged", ["checkpoints/round-000003", "ledger/client-00001-round-000003"])
+def test_a_damaged_checkpoint_or_variate_is_passed_over(
+    undisturbed: Federation, federation: Federation, damaged: str
+) -> None:
     address = federation.server(
         *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "after the checkpoint", 3)
     )
     start_clients(federation)
     federation.wait_for_death("first")
-    newest = federation.folder / "run" / "checkpoints" / "round-000003.safetensors"
-    data = bytearray(newest.read_bytes())
-    data[-100] ^= 1
-    newest.write_bytes(data)
+    flip_a_bit(federation.folder / "run" / f"{damaged}.safetensors", -100)
     federation.server(*FLAGS, listen=address)
     federation.finish()
     assert "its checksum is wrong; going back to an older checkpoint" in federation.log("server")
     assert_same_result(federation, undisturbed)
+
+
+def test_a_variate_that_is_damaged_while_it_is_needed_ends_the_server_and_not_the_run(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    """The clients wait, and the next process goes back to where the variate before is whole."""
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("stop", "before broadcast", 4)
+    )
+    start_clients(federation)
+    federation.wait_for_stop("first")
+    flip_a_bit(federation.folder / "run" / "ledger" / "client-00000-round-000003.safetensors", -1)
+    federation.go_on("first")
+    assert federation.exit_code("first") == 1
+    assert "its checksum is wrong; a server that is started again" in federation.log("first").splitlines()[-1]
+    del federation.processes["first"]
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_damaged_variate_of_a_client_is_replaced_by_the_copy_of_the_server(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
+    (held,) = (federation.folder / "state" / "b").glob("run-*/variate-*.safetensors")
+    flip_a_bit(held, -1)
+    federation.client("b")
+    federation.finish()
+    log = federation.log("b")
+    assert "variate-000002.safetensors is damaged: its checksum is wrong; going on without it" in log
+    assert "the variate of round 2 came back from the server" in log
+    assert_same_result(federation, undisturbed)
+
+
+def test_a_server_without_a_whole_copy_of_a_lost_variate_says_so(federation: Federation) -> None:
+    federation.server(*FLAGS)
+    federation.client("a")
+    federation.client("b", through=trap("kill", "before training", 3))
+    federation.wait_for_death("b")
+    shutil.rmtree(federation.folder / "state" / "b")
+    run = federation.folder / "run"
+    seats = {seat["name"]: seat["index"] for seat in json.loads((run / "config.json").read_text())["clients"]}
+    kept = run / "ledger" / f"client-0000{seats['b']}-round-000002.safetensors"
+    flip_a_bit(kept, -1)
+    federation.client("b")
+    federation.wait_for("server", rf"because of this server's disk: \S*{kept.name} is damaged")
+
+
+def test_damaged_lines_of_rounds_are_set_aside_and_written_again(
+    undisturbed: Federation, federation: Federation
+) -> None:
+    """From the checkpoints, as far as they reach; bytes by tensor are nowhere else, and are lost."""
+    address = federation.server(
+        *FLAGS, listen=lasting_address(), name="first", through=trap("kill", "after the checkpoint", 5)
+    )
+    start_clients(federation)
+    federation.wait_for_death("first")
+    run = federation.folder / "run"
+    for name, damaged in (("rounds.jsonl", 2), ("traffic.jsonl", 1)):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        lines[damaged] = b"\0" * 40 + lines[damaged][40:]
+        (run / name).write_bytes(b"".join(lines))
+    (run / "rounds.jsonl.damaged-1").touch()
+    federation.server(*FLAGS, listen=address)
+    federation.finish()
+    log = federation.log("server")
+    assert re.search(r"rounds\.jsonl: 1 of \d lines are damaged; .* kept as rounds\.jsonl\.damaged-2", log)
+    assert "traffic.jsonl: 1 of 5 lines are damaged" in log
+    assert (run / "traffic.jsonl.damaged-1").read_bytes().count(b"\n") == 5
+    for file in ("model", "control"):
+        assert federation.bytes(file) == undisturbed.bytes(file)
+    for ours, theirs in zip(federation.rounds(), undisturbed.rounds(), strict=True):
+        assert all(ours[key] == theirs[key] for key in ("round", "accuracy", "loss", "drift", "norms"))
+    assert [line["round"] for line in federation.traffic()] == [1, 3, 4, 5]
 
 
 def test_other_settings_are_refused_with_the_difference(undisturbed: Federation, tmp_path: Path) -> None:
@@ -196,7 +282,7 @@ def test_a_c_with_unknown_weights_is_not_gone_on_with(undisturbed: Federation, t
         known, unknown = (b'total_weight\\": 2.0', b'total_weight\\":null')
         data = path.read_bytes()
         assert known in data
-        path.write_bytes(data.replace(known, unknown))
+        path.write_bytes(data.replace(known, unknown).replace(b'"crc32c":"', b'"no-crc":"'))
     flags = [*FLAGS, "--weighting", "examples"]
     other.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *flags)
     assert other.exit_code("server") == 1
@@ -210,7 +296,11 @@ def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federa
     again.server(*FLAGS)
     start_clients(again)
     again.finish()
-    assert "run finished after round 5" in again.log("a")
+    for name in ("a", "b"):
+        assert "run finished after round 5" in again.log(name)
+    done = r"run \w+ in run is finished \(5 of 5 rounds, accuracy [\d.]+%\); for another one give another --"
+    assert re.search(done, again.log("server"))
+    assert "going on with" not in again.log("server")
     assert_same_result(again, undisturbed)
     again.close()
 

@@ -16,9 +16,10 @@ from common.errors import ConfigError, Fault, WireError
 from common.server_step.rules import Rules
 from common.server_step.step import Closed, CSource, ServerStep, reweighted
 from common.server_step.updates import UpdateReader
-from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, from_float64
 from common.wire import codecs
 from tests.rules import rules
+from tests.server_round import ServerRound
 
 LAYOUT = Layout([TensorSpec("w", "float64", (1,)), TensorSpec("w", "float64", (1,), Purpose.CONTROL)])
 
@@ -29,11 +30,6 @@ def numbers(*values: float) -> Flat:
     for at, value in enumerate(values):
         flat[64 * at : 64 * at + 8].view(np.float64)[0] = value
     return flat
-
-
-def opened(rule: Rules, layout: Layout, broadcast: Flat, **state: Any) -> tuple[UpdateReader, ServerStep]:
-    """Both halves of a round at the server."""
-    return UpdateReader(rule, layout, broadcast), ServerStep(rule, layout, broadcast, **state)
 
 
 @dataclass
@@ -51,7 +47,7 @@ class Quadratics:
         """One round of local steps y <- y - eta_l * (g_i - c_i + c), and the server's step."""
         self.flat = reweighted(LAYOUT, self.flat, self.total or rule.total_weight, rule.total_weight)
         self.total = rule.total_weight
-        reader, step = opened(rule, LAYOUT, self.flat)
+        server = ServerRound(rule, LAYOUT, self.flat)
         (x,), (c,) = (LAYOUT.array(self.flat, k) for k in (0, 1))
         after = dict(self.c_is)
         for i in taking_part:
@@ -60,9 +56,9 @@ class Quadratics:
                 y = y - rule.eta_l * ((y - self.optima[i]) - c_i + c)
             after[i] = c_i - c + (x - y) / rule.step_sum(num_steps[i])
             before = numbers(c_i) if i in self.c_is else None
-            values = reader.values(numbers(y, after[i]), before, num_steps[i])
-            step.add(i, reader.read(values, before, num_steps[i], self.examples[i]))
-        closed = step.close()
+            values = server.reader.values(numbers(y, after[i]), before, num_steps[i])
+            server.add(i, values, before, num_steps[i], self.examples[i])
+        closed = server.close()
         self.flat, self.c_is = closed.flat, after
         return closed
 
@@ -162,12 +158,12 @@ def test_c_comes_from_the_variates_if_one_does_not_follow_or_clients_saw_another
     rule = rules(algorithm="scaffold", num_clients=1)
     for c_i, exact, source in [
         (10.0, True, CSource.FROM_MOVE),
-        (10.5, True, CSource.FROM_VARIATES),
+        (10.0005, True, CSource.FROM_VARIATES),
         (10.0, False, CSource.FROM_VARIATES),
     ]:
-        reader, step = opened(rule, LAYOUT, numbers(1.0, 0.0), exact=exact)
-        step.add(0, reader.read(numbers(0.0, c_i), None, 1, 1))
-        closed = step.close()
+        server = ServerRound(rule, LAYOUT, numbers(1.0, 0.0), exact=exact)
+        server.add(0, numbers(0.0, c_i))
+        closed = server.close()
         assert closed.c_source is source
         assert LAYOUT.array(closed.flat, 1)[0] == c_i
 
@@ -185,25 +181,80 @@ def test_an_algorithm_may_weigh_updates_by_their_steps_and_c_stays_the_mean(
 ) -> None:
     monkeypatch.setitem(ALGORITHMS, "by-steps", _ByItsSteps())
     rule = rules(algorithm="by-steps", num_clients=2)
-    reader, step = opened(rule, LAYOUT, numbers(0.0, 0.0))
+    server = ServerRound(rule, LAYOUT, numbers(0.0, 0.0))
     for i, steps in enumerate((1, 3)):
-        step.add(i, reader.read(numbers(float(i), 4.0 * i), None, steps, 1))
-    closed = step.close()
+        server.add(i, numbers(float(i), 4.0 * i), steps=steps, checked=False)
+    closed = server.close()
     assert LAYOUT.array(closed.flat, 0)[0] == pytest.approx(0.25), "weights 1 and 1/3 of y_i 0 and 1"
     assert LAYOUT.array(closed.flat, 1)[0] == pytest.approx(2.0)
 
 
-def test_too_large_updates_are_left_out_and_told() -> None:
+def test_of_too_large_updates_less_counts_and_c_stays_the_mean_of_what_counts() -> None:
     rule = rules(algorithm="scaffold", num_clients=4, norm_bound=3.0)
-    reader, step = opened(rule, LAYOUT, numbers(0.0, 0.0))
-    assert step.holds_updates
-    for i, y in enumerate((1.0, 1.1, 90.0, 0.9)):
-        step.add(i, reader.read(numbers(y, -y / 0.1), None, 1, 1))
-    closed = step.close()
-    assert closed.counted == (0, 1, 3)
-    assert closed.left_out == {2: pytest.approx(90 / 1.05)}
-    assert LAYOUT.array(closed.flat, 0)[0] == pytest.approx(1.0)
-    assert not ServerStep(rules(), LAYOUT, numbers(0.0, 0.0)).holds_updates
+    server = ServerRound(rule, LAYOUT, numbers(0.0, 0.0))
+    for i, y in enumerate((1.0, 1.1, 3.5, 0.9)):
+        server.add(i, numbers(y, -y / 0.1))
+    closed = server.close()
+    assert closed.counted == (0, 1, 2, 3)
+    assert closed.clipped[2].times_usual == pytest.approx(3.5 / 1.05)
+    share = closed.clipped[2].share
+    assert 0 < share < 1
+    c_i = LAYOUT.array(server.taken_back[2], 1)[0]
+    assert c_i == pytest.approx(share * -35)
+    assert LAYOUT.array(closed.flat, 0)[0] == pytest.approx((1.0 + 1.1 + 0.9 + share * 3.5) / (3 + share))
+    assert LAYOUT.array(closed.flat, 1)[0] == pytest.approx((-10.0 - 11.0 - 9.0 + c_i) / 4)
+    assert closed.c_source is CSource.FROM_VARIATES
+
+
+def test_updates_that_are_not_too_large_are_read_once_and_not_held() -> None:
+    server = ServerRound(
+        rules(algorithm="scaffold", num_clients=2, norm_bound=3.0), LAYOUT, numbers(0.0, 0.0)
+    )
+    for i, y in enumerate((1.0, 1.1)):
+        server.add(i, numbers(y, -y / 0.1))
+    assert not server.step.holds_updates
+    assert server.close().clipped == server.taken_back == {}
+
+
+@pytest.mark.parametrize("c_i", [3e38, -10.02, 0.0])
+def test_a_c_i_that_does_not_follow_from_y_i_is_refused(c_i: float) -> None:
+    server = ServerRound(rules(algorithm="scaffold", num_clients=1), LAYOUT, numbers(1.0, 0.0))
+    with pytest.raises(WireError, match="c_i must follow from y_i") as caught:
+        server.add(0, numbers(2.0, c_i))
+    assert (caught.value.fault, caught.value.tensor) == (Fault.BROKEN_CONTRACT, "w")
+
+
+@pytest.mark.parametrize("control_codec", ["fp32", "fp16", "bf16", "int8", "int8-tensor"])
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1000), scale=st.sampled_from([1e-6, 1.0, 1e4]))
+def test_what_coding_and_rounding_change_of_c_i_is_not_taken_for_a_lie(
+    control_codec: str, seed: int, scale: float
+) -> None:
+    random = np.random.default_rng(seed)
+    rule = rules(control_codec=control_codec, num_clients=1)
+    encoding = rule.update_encoding(MODEL)
+    broadcast, update = MODEL.allocate(), MODEL.allocate()
+    MODEL.array(broadcast, 0)[:] = random.normal(size=500)
+    MODEL.array(update, 0)[:] = MODEL.array(broadcast, 0) + scale * random.normal(size=500)
+    x, y = (MODEL.array(flat, 0) for flat in (broadcast, update))
+    slightly = 1 + 1e-6 * random.normal(size=500)  # As other hardware would round.
+    MODEL.array(update, 1)[:] = (x - y) / rule.step_sum(3) * slightly
+    raw = encoding.encode_in_place(update, random, broadcast, None)
+    reader = UpdateReader(rule, MODEL, broadcast)
+    assert not reader.require_following(reader.values(raw, None, 3), None, 3)
+
+
+def test_in_halves_too_c_i_has_to_follow() -> None:
+    layout = Layout([TensorSpec("w", "bfloat16", (9,)), TensorSpec("w", "bfloat16", (9,), Purpose.CONTROL)])
+    rule, update = rules(num_clients=1), layout.allocate()
+    reader = UpdateReader(rule, layout, layout.allocate())
+    y = np.linspace(-1, 1, 9)
+    layout.array(update, 0)[:] = from_float64(y, "bfloat16")
+    layout.array(update, 1)[:] = from_float64(-y / 0.1, "bfloat16")
+    assert not reader.require_following(update, None, 1)
+    layout.array(update, 1)[:] = from_float64(-2 * y / 0.1, "bfloat16")
+    with pytest.raises(WireError, match="c_i must follow from y_i"):
+        reader.require_following(update, None, 1)
 
 
 def test_a_step_that_is_not_known_is_not_taken() -> None:
@@ -231,7 +282,7 @@ def test_every_update_is_decoded_once(monkeypatch: pytest.MonkeyPatch, changes: 
 
     encoding = rule.update_encoding(MODEL)
     broadcast = MODEL.allocate()
-    reader, step = opened(rule, MODEL, broadcast)
+    server = ServerRound(rule, MODEL, broadcast)
     raws = []
     for i in range(3):
         y = MODEL.allocate()
@@ -240,8 +291,8 @@ def test_every_update_is_decoded_once(monkeypatch: pytest.MonkeyPatch, changes: 
         raws.append(encoding.encode_in_place(sent, np.random.default_rng(0), broadcast, None))
     monkeypatch.setattr(codecs.Int8, "decode", decode)
     for i, raw in enumerate(raws):
-        step.add(i, reader.read(reader.values(raw, None, 2), None, 2, 1))
-    assert step.close().counted == (0, 1, 2)
+        server.add(i, server.reader.values(raw, None, 2), steps=2)
+    assert server.close().counted == (0, 1, 2)
     assert decoded == [500] * 3
 
 
@@ -269,11 +320,11 @@ def test_an_update_that_is_not_finite_does_not_get_in(derived: bool) -> None:
 def test_h_of_the_round_before_is_left_alone() -> None:
     layout = Layout([TensorSpec("w", "float64", (1,))])
     rule = rules(algorithm="feddyn", prox_weight=0.5, num_clients=1)
-    reader, first = opened(rule, layout, numbers(1.0))
-    first.add(0, reader.read(numbers(3.0), None, 1, 1))
+    first = ServerRound(rule, layout, numbers(1.0))
+    first.add(0, numbers(3.0))
     after = first.close()
     assert after.h[0][0] == -1.0, "h - alpha * (y_i - x)"
     assert layout.array(after.flat, 0)[0] == 5.0, "y_i - h / alpha"
-    reader, second = opened(rule, layout, after.flat, h=after.h)
-    second.add(0, reader.read(numbers(5.0), None, 1, 1))
+    second = ServerRound(rule, layout, after.flat, h=after.h)
+    second.add(0, numbers(5.0))
     assert second.close().h[0][0] == after.h[0][0] == -1.0

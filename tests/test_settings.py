@@ -70,7 +70,17 @@ def test_the_help_has_its_headings_in_order_and_six_flags_under_the_first() -> N
 def test_the_clients_help_has_headings_too() -> None:
     lines = invoke("fedclient", "run", "--help").output.splitlines()
     headings = [line.removesuffix(":") for line in lines if line.endswith(":") and line[0] != " "]
-    assert headings == ["Start here", "Data", "State", "Training", "Wire", "Security", "Log", "Options"]
+    assert headings == [
+        "Start here",
+        "Data",
+        "State",
+        "Training",
+        "Permissions",
+        "Wire",
+        "Security",
+        "Log",
+        "Options",
+    ]
 
 
 def test_the_document_of_the_settings_is_that_of_the_code() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from common.errors import DiskError
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 from fedclient.store.memory_state import MemoryState
@@ -44,6 +45,22 @@ def test_a_variate_is_remembered_by_round_until_another_one_counts(client_state:
     state.settle(3)
     assert state.held_rounds() == [3]
     assert LAYOUT.array(state.read(3, LAYOUT), 0).tolist() == [3.0] * 3
+
+
+def test_a_variate_is_dropped_if_it_is_damaged_and_not_if_it_cannot_be_read_now(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    for r in (1, 2):
+        files.write(r, LAYOUT, LAYOUT.allocate())
+    damaged = tmp_path / "variate-000001.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    (reason,) = files.drop_damaged()
+    assert "variate-000001.safetensors is damaged: its checksum is wrong" in reason
+    assert files.held_rounds() == [2]
+    assert files.drop_damaged() == []
+    (tmp_path / "variate-000003.safetensors").mkdir()
+    with pytest.raises(DiskError, match="Is a directory"):
+        files.drop_damaged()
+    assert files.held_rounds() == [2, 3]
 
 
 def test_runs_do_not_know_of_each_other(client_state: ClientState) -> None:

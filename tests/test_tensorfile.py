@@ -55,6 +55,31 @@ def test_damaged_foreign_and_missing_files_are_refused_by_name(tmp_path: Path) -
         safetensors_files.read(tmp_path / "missing", part)
 
 
+def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
+    path, flat, note = tmp_path / "t", filled(LAYOUT), {"round": "7", "told": '{"a": [1]}'}
+    part = LAYOUT.part(Purpose.MODEL)
+    safetensors_files.write(path, LAYOUT, flat, Purpose.MODEL, note=note)
+    whole, wanted = path.read_bytes(), safetensors_files.read(path, part).tobytes()
+    unnoticed = 0
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            assert safetensors_files.read(path, part).tobytes() == wanted
+            assert note.items() <= safetensors_files.read_note(path).items()
+        except StateError:
+            continue
+        unnoticed += 1
+    assert unnoticed <= 8 * len('"crc32c"'), "only where the name of the checksum itself is hit"
+
+
+def test_a_file_of_a_release_without_checksums_is_read(tmp_path: Path) -> None:
+    part = LAYOUT.part(Purpose.MODEL)
+    save_file({"w": torch.ones(3, 2)}, tmp_path / "t")
+    assert part.array(safetensors_files.read(tmp_path / "t", part), 0).tolist() == [[1.0, 1.0]] * 3
+
+
 def test_a_failed_write_leaves_the_old_file_and_no_scratch(tmp_path: Path) -> None:
     part = LAYOUT.part(Purpose.MODEL)
     safetensors_files.write(tmp_path / "t", part, part.allocate(), Purpose.MODEL)

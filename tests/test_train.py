@@ -120,7 +120,7 @@ def test_what_is_held_out_for_validation_is_not_trained_on() -> None:
     client, layout, down = trainer(50)
     half = task(layout, down, validation=0.4, batch_size=None)
     (trained,) = client._minibatches.indices(half.rules)
-    train, held_out = client._minibatches.split(0.4)
+    train, held_out = client._minibatches.split(rules(validation=0.4))
     assert sorted([*train, *held_out]) == list(range(50))
     assert (len(held_out), trained.tolist()) == (20, train.tolist())
     update = client.train(half, zero(layout))

@@ -13,13 +13,13 @@ from tests.proxy import Fault, Proxy
 
 BIG = """
 from torch import nn
-from problem import data, network as small
+from problem import network as small
 
 def network(num_classes):
     return nn.Sequential(nn.Linear(6, 200_000), nn.Tanh(), nn.Linear(200_000, num_classes))
 """
 NUM_BYTES = 8 * (6 * 200_000 + 200_000 + 200_000 * 3 + 3)
-FLAGS = "--model big:network --dataset big:data --num-clients 1 --rounds 2 --local-steps 1 --svr none"
+FLAGS = "--model big:network --dataset problem:data --num-clients 1 --rounds 2 --local-steps 1 --svr none"
 
 
 @pytest.fixture(scope="module")

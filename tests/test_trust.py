@@ -1,4 +1,4 @@
-"""Updates that do not deserve trust: left out, or outvoted."""
+"""Updates that do not deserve trust: refused, taken back, or outvoted."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from safetensors.numpy import load_file
 
 from common.errors import ConfigError, RunError
 from common.server_step import aggregate
-from common.server_step.moves import Moves
-from common.server_step.robust import Robustness, trimmed_mean
-from common.server_step.step import ServerStep
-from common.server_step.updates import UpdateReader
+from common.server_step.robust import CUT, VARIATE_ROOM, Clip, Robustness, Size, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
-from fedclient.training.task import Task, Update
+from fedclient.store.stored_update import Sender, StoredUpdate
+from fedclient.training.round_tensors import RoundTensors
+from fedclient.training.task import Task
 from fedclient.training.train import Trainer
+from fedlab.demo import DemoConfig
 from fedlab.simulate import simulate
+from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from tests.rules import rules
+from tests.server_round import ServerRound
 
 LAYOUT = Layout(
     [
@@ -55,10 +58,9 @@ def numbers(buffer: Flat) -> Any:
 def step(rule: str, updates: Any, x: Any) -> Any:
     """The next x, buffers and c from updates of all clients, whose c_i were zero."""
     rule_of_all = rules(aggregation=rule, num_clients=len(updates))
-    reader = UpdateReader(rule_of_all, LAYOUT, flat(x))
-    server = ServerStep(rule_of_all, LAYOUT, flat(x), exact=False)  # So that c comes from the c_i.
+    server = ServerRound(rule_of_all, LAYOUT, flat(x), exact=False)  # So that c comes from the c_i.
     for i, update in enumerate(updates):
-        server.add(i, reader.read(flat(update), None, 1, 1))
+        server.add(i, flat(update), checked=False)
     return numbers(server.close().flat)
 
 
@@ -101,23 +103,81 @@ def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest
     np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
 
 
-def test_norms_are_those_of_the_moves_of_parameters_buffers_and_variates() -> None:
-    update, before = np.arange(12.0), np.ones(5, np.float32).view(np.uint8)
-    norms = Moves(LAYOUT, flat(np.zeros(12))).norms(flat(update), before)
-    assert norms[Purpose.MODEL] == pytest.approx(np.linalg.norm(update[:5]))
-    assert norms[Purpose.BUFFER] == pytest.approx(np.linalg.norm(update[5:7]))
-    assert norms[Purpose.CONTROL] == pytest.approx(np.linalg.norm(update[7:] - 1))
+def clips(
+    bound: float, *norms: float, steps: list[int] | None = None, **others: list[float]
+) -> dict[int, Clip]:
+    """What a bound makes of updates that move x this far."""
+    sizes = {
+        i: Size({Purpose.MODEL: norm} | {Purpose[k]: v[i] for k, v in others.items()}, (steps or [1] * 9)[i])
+        for i, norm in enumerate(norms)
+    }
+    return Robustness(norm_bound=bound).clips(sizes)
 
 
-def test_updates_far_above_the_median_are_left_out() -> None:
-    norms = {k: {Purpose.MODEL: norm} for k, norm in enumerate([1.0, 1.2, 0.8, 30.0])}
-    assert Robustness(norm_bound=5.0).outliers(norms) == {3: pytest.approx(30 / 1.1)}
-    assert Robustness().outliers(norms) == {}
-    still = {k: {Purpose.MODEL: norm} for k, norm in enumerate([0.0, 0.0, 1.0])}
-    assert Robustness(norm_bound=5.0).outliers(still) == {2: math.inf}
-    assert Robustness(norm_bound=2.0).outliers({}) == {}
-    sly = {k: {Purpose.MODEL: 1.0, Purpose.CONTROL: c} for k, c in enumerate([1.0, 1.0, 1e30])}
-    assert list(Robustness(norm_bound=5.0).outliers(sly)) == [2], "an ordinary y_i hides no wild c_i"
+def test_of_an_update_far_above_the_median_little_counts() -> None:
+    found = clips(5.0, 1.0, 1.2, 0.8, 30.0)
+    assert found.keys() == {3}
+    assert found[3].times_usual == pytest.approx(30 / 1.1)
+    assert (found[3].share, found[3].variate_share) == (0.0, 0.0)
+    slightly = clips(5.0, 1.0, 1.2, 0.8, 6.05)[3]
+    assert slightly.share == slightly.variate_share == pytest.approx((CUT - 1.1) / (CUT - 1))
+    assert clips(5.0, 1.0, 1.2, 0.8, 5.4) == {}
+    assert clips(2.0) == {}
+    assert Robustness().clips({i: Size({Purpose.MODEL: norm}, 1) for i, norm in enumerate([1, 1, 1e9])}) == {}
+
+
+@given(st.floats(1, 1e300))
+def test_the_larger_an_update_the_less_it_moves_x(times: float) -> None:
+    def share(norm: float) -> float:
+        found = clips(2.0, 1.0, 1.0, norm)
+        return found[2].share if found else 1.0
+
+    assert times * share(times) <= 2.0
+    assert share(1.01 * times) <= share(times)
+    assert times <= 2 * CUT or share(times) == 0.0
+
+
+def test_if_most_did_not_move_nothing_of_those_who_did_counts() -> None:
+    assert clips(5.0, 0.0, 0.0, 1.0)[2] == Clip(math.inf, 0.0, 0.0)
+
+
+def test_who_has_more_data_moves_farther() -> None:
+    assert clips(2.0, 1.0, 1.0, 8.0, steps=[10, 10, 80]) == {}
+    assert clips(2.0, 1.0, 1.0, 8.0, steps=[10, 10, 10]).keys() == {2}
+    assert clips(2.0, 1.0, 1.0, 1e6, steps=[10, 10, 10**9]).keys() == {2}, "but not as far as one claims"
+    assert clips(2.0, 0.1, 1.0, 1.0, steps=[1, 50, 50]) == {}, "and who has less is not suspicious"
+
+
+def test_an_ordinary_y_i_hides_no_wild_c_i_and_of_c_i_no_more_counts_than_of_y_i() -> None:
+    sly = clips(5.0, 1.0, 1.0, 1.0, CONTROL=[1.0, 1.0, 1e30])
+    assert (sly[2].share, sly[2].variate_share) == (1.0, 0.0)
+    assert clips(5.0, 1.0, 1.0, 1.0, CONTROL=[1.0, 1.0, 4.9 * VARIATE_ROOM]) == {}
+    wild = clips(5.0, 1.0, 1.0, 10.0, CONTROL=[1.0, 1.0, 1.0])
+    assert (wild[2].share, wild[2].variate_share) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("rule", ["median", "trimmed:0.3"])
+@given(honest=HONEST, wild=st.floats(-1e30, 1e30), absent=st.integers(0, 2))
+def test_c_is_the_center_of_all_c_i_whoever_takes_part(
+    rule: str, honest: Any, wild: float, absent: int
+) -> None:
+    """So a member that is wild once does not push c for ever."""
+    everybody = [*honest[:, 7:].astype(np.float32), np.full(5, wild, np.float32)]
+    server = ServerRound(rules(aggregation=rule, num_clients=6), LAYOUT, flat(np.zeros(12)))
+    for i, c_i in enumerate(everybody[absent:]):
+        server.add(i, flat([0] * 7 + [*c_i]), flat_variate(np.ones(5)), checked=False)
+    new = numbers(server.close([flat_variate(c_i) for c_i in everybody[:absent]]).flat)[7:]
+    center = Robustness(rule).center()
+    assert center is not None
+    np.testing.assert_array_equal(new, center(np.stack(everybody).astype(np.float64)).astype(np.float32))
+    assert np.all(np.abs(new) <= 1)
+
+
+def flat_variate(values: Any) -> Flat:
+    """A c_i as it is kept."""
+    buffer = np.zeros(64, np.uint8)
+    buffer[:20].view(np.float32)[:] = values
+    return buffer
 
 
 @pytest.mark.parametrize(
@@ -145,42 +205,121 @@ FIVE: dict[str, Any] = {
 }
 
 
+HONEST_CLEARING = Trainer._clear_for_sending
+
+
 class Traitor:
-    """In place of the fifth client's training: the opposite of what it learned, a hundred times over."""
+    """A client that sends the opposite of what it learned, so many times over."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        honest = Trainer.train
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: float, index: int = 4) -> None:
+        def turn_round(trainer: Trainer, tensors: RoundTensors, steps: int) -> None:
+            if trainer._index == index:
+                for name, y in tensors.y.items():
+                    y.copy_(tensors.x[name] - times * (y - tensors.x[name]))
+            HONEST_CLEARING(trainer, tensors, steps)
 
-        def train(trainer: Trainer, task: Task, state: Flat) -> Update:
-            update = honest(trainer, task, state)
-            if trainer._index == 4:
-                for k in task.layout.indices(Purpose.MODEL):
-                    x, y = (task.layout.array(buffer, k) for buffer in (task.broadcast, update.payload))
-                    y[...] = x - 100 * (y - x)
-            return update
-
-        monkeypatch.setattr(Trainer, "train", train)
+        monkeypatch.setattr(Trainer, "_clear_for_sending", turn_round)
 
 
-@pytest.mark.parametrize(
-    "rule", [{"aggregation": "median"}, {"aggregation": "trimmed:0.2"}, {"norm_bound": 5.0}]
-)
+def records(config: RunConfig, folder: Path) -> list[dict[str, Any]]:
+    """What a simulated run says of its rounds."""
+    simulate(config, folder, lambda line: None)
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "median", "trimmed:0.2"])
 @pytest.mark.parametrize("variates", ["explicit", "derived"])
 def test_a_traitor_among_five_does_not_ruin_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any], variates: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregation: str, variates: str
 ) -> None:
-    Traitor(monkeypatch)
-    config = RunConfig(**FIVE, **rule, variates=variates)
-    simulate(config, tmp_path / "run", lambda line: None)
-    records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
-    assert records[-1]["accuracy"] > 0.7
-    if "norm_bound" in rule:
-        assert [list(record["left_out"]) for record in records] == [["client-4"]] * 4
-        assert records[0]["updates"] == 4
-        assert records[0]["left_out"]["client-4"] > 5
+    Traitor(monkeypatch, 100)
+    found = records(RunConfig(**FIVE, aggregation=aggregation, variates=variates), tmp_path / "run")
+    assert found[-1]["accuracy"] > 0.7
+    assert all("client-4" in record["clipped"] for record in found)
+    assert found[0]["clipped"]["client-4"] > 50
 
 
-def test_without_any_rule_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Traitor(monkeypatch)
+def test_without_a_bound_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Traitor(monkeypatch, 100)
     with pytest.raises(RunError, match="no client has an update to give"):
-        simulate(RunConfig(**FIVE), tmp_path / "run", lambda line: None)
+        simulate(RunConfig(**FIVE, norm_bound=None), tmp_path / "run", lambda line: None)
+
+
+@pytest.mark.parametrize("algorithm", ["fedpvr", "scaffold", "feddyn"])
+def test_of_whom_not_all_counts_goes_on_with_the_c_i_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    """It is sent the server's, so c stays the mean of all c_i, and its next c_i follows from there."""
+    Traitor(monkeypatch, 20)
+    config = RunConfig(**FIVE, algorithm=algorithm)
+    assert all(record["clipped"] and record["updates"] == 5 for record in records(config, tmp_path / "run"))
+    ledger = [load_file(path) for path in sorted((tmp_path / "run" / "ledger").glob("client-*"))]
+    assert len(ledger) == 5
+    if algorithm != "feddyn":
+        for name, c in load_file(tmp_path / "run" / "control.safetensors").items():
+            np.testing.assert_allclose(c, np.mean([c_i[name] for c_i in ledger], axis=0), atol=1e-6)
+
+
+class Liar:
+    """What the fifth client says of its updates, changed in the header or in c_i."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
+        honest, encode = StoredUpdate.header, Trainer._encode
+
+        def header(update: StoredUpdate, sender: Sender) -> pb.UpdateHeader:
+            found = honest(update, sender)
+            if sender.client == "client-4" and lie in LIES:
+                for field, value in LIES[lie].items():
+                    setattr(found, field, value)
+            return found
+
+        def encoded(trainer: Trainer, task: Task, tensors: RoundTensors, steps: int) -> Flat:
+            payload = encode(trainer, task, tensors, steps)
+            if trainer._index == 4 and lie == "c_i":
+                for k in task.layout.indices(Purpose.CONTROL):
+                    task.layout.array(payload, k)[...] = 3e38
+            return payload
+
+        monkeypatch.setattr(StoredUpdate, "header", header)
+        monkeypatch.setattr(Trainer, "_encode", encoded)
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "steps": {"steps": 1},
+    "all steps": {"steps": 2**64 - 1},
+    "examples": {"examples": 2**64 - 1},
+    "loss": {"loss": -1.7e308},
+    "accuracy": {"validation_accuracy": -7e300},
+    "no accuracy": {"validation_accuracy": math.nan},
+    "seconds": {"train_seconds": 1.7e308},
+}
+
+
+@pytest.mark.parametrize("lie", ["c_i", *LIES])
+def test_an_update_that_cannot_be_true_is_rejected_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: str
+) -> None:
+    Liar(monkeypatch, lie)
+    config = RunConfig(**(FIVE | {"rounds": 2, "local_epochs": 1}))
+    found = records(config, tmp_path / "run")
+    assert [record["updates"] for record in found] == [4, 4]
+    assert all(abs(record["train_loss"]) < 10 for record in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregation", ["mean", "median", "trimmed:0.2"])
+def test_on_the_demo_a_traitor_costs_no_more_than_three_points_against_one_who_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregation: str
+) -> None:
+    """He sends x - 3 (y - x) in every round. Each of the five clients is tried in this part."""
+    demo = DemoConfig(folder=tmp_path)
+    settings: dict[str, Any] = {
+        name: getattr(demo, name) for name in ("rounds", "local_epochs", "alpha", "eta_l", "seed")
+    }
+    config = RunConfig(num_clients=demo.clients, aggregation=aggregation, **settings)
+    for i in range(demo.clients):
+        Traitor(monkeypatch, 3, i)
+        traitor = records(config, tmp_path / f"{i}-traitor")[-1]["accuracy"]
+        Traitor(monkeypatch, math.nan, i)  # What is not finite is not sent.
+        silent = records(config, tmp_path / f"{i}-silent")[-1]["accuracy"]
+        assert traitor >= silent - 0.03, f"client {i}: {traitor} against {silent}"

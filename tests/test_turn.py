@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from common.data.batches import Batches
 from common.errors import (
     Fault,
     FedError,
+    RefusedError,
     RunError,
     StateError,
     SupersededError,
@@ -23,16 +26,19 @@ from common.errors import (
 from common.events import Event
 from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
-from common.tensors.layout import Flat, Layout, fingerprint
+from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
 from fedclient.rpc.connection import Connection, PushReply, Seat
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.run.demands import Demands
 from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
-from fedclient.run.turn import PUSH_TRIES, Participant
+from fedclient.run.turn import PUSH_TRIES, RESENDS, Participant
+from fedclient.site import Site
 from fedclient.store.memory_state import MemoryRunState
+from fedclient.store.state import RunFiles
 from fedclient.store.stored_update import Sender
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
@@ -92,7 +98,8 @@ class Client:
         trainer = Trainer(model, batches, 0, 0)
         sender = Sender("a1", "clinic", seat.fingerprint, 20)
         self.state = MemoryRunState()
-        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1)
+        demands = Demands(seat, Site(), own_data=False)
+        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
         self.participant = Participant(equipment, None, self.told.append)
 
     def round(self, r: int, **changes: object) -> ReceivedRound:
@@ -198,6 +205,41 @@ def test_a_restarted_server_that_wants_an_older_round_gets_it_trained_again(clie
     assert server.asked[0] == ("pull", 0, [])
 
 
+def test_a_server_that_only_asks_for_updates_is_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("fedclient.run.turn.time.sleep", waits.append)
+    for _ in range(RESENDS):
+        client.turn(Server(UpdateLost(1)))
+    with pytest.raises(RefusedError, match="has asked 6 times for round 1 and sends no other"):
+        client.turn(Server(UpdateLost(1), ACCEPTED))
+    assert len(waits) == RESENDS - 1, "the first time is what a restart looks like"
+    assert waits == sorted(set(waits)), "each is longer than the one before"
+
+
+def test_a_server_may_be_restarted_in_every_round(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedclient.run.turn.time.sleep", None)
+    for r in range(1, 2 * RESENDS):
+        client.turn(Server(client.round(r), ACCEPTED))
+        client.turn(Server(UpdateLost(r), ACCEPTED))
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"local_epochs": None, "local_steps": 100_001},
+            "a round has 100001 local steps, .* --max-steps 100001",
+        ),
+        ({"local_epochs": 2**32 - 1}, r"a round has \d+ local steps"),
+    ],
+)
+def test_a_round_that_is_too_long_is_refused(client: Client, changes: dict[str, Any], line: str) -> None:
+    server = Server(client.round(1, **changes), ACCEPTED)
+    with pytest.raises(RefusedError, match=line):
+        client.turn(server)
+    assert server.asked[-1][0] == "leave"
+
+
 def test_a_round_that_diverges_is_declined(client: Client) -> None:
     server = Server(client.round(1, eta_l=1e30), UnavailableError("gone"))
     with pytest.raises(UnavailableError):
@@ -227,6 +269,24 @@ def test_a_client_that_cannot_go_on_ends_with_its_reason_even_if_nobody_hears_it
     assert server.asked[-1] == ("leave", 0, expected)
     unheard = [event for event in client.told if isinstance(event, events.LeavingUnheard)]
     assert len(unheard) == isinstance(telling, Exception)
+
+
+def test_a_variate_that_is_damaged_is_asked_for_with_the_round(client: Client, tmp_path: Path) -> None:
+    client.participant._state = files = RunFiles(tmp_path)
+    feddyn = {"algorithm": "feddyn", "prox_weight": 0.1}
+    client.turn(Server(client.round(1, **feddyn), ACCEPTED))
+    (held,) = tmp_path.glob("variate-*")
+    whole = files.read(1, client.layout.part(Purpose.MODEL))
+    held.write_bytes(held.read_bytes()[:-1] + b"x")
+    counted = replace(client.round(2, **feddyn), counted_round=1)
+    server = Server(counted)
+    assert client.turn(server) is None
+    assert server.asked == [("pull", 1, [])]
+    assert client.kinds()[-1] is events.StateDamaged
+    server = Server(replace(counted, lost_variate=whole), ACCEPTED)
+    client.turn(server)
+    assert server.asked == [("pull", 1, [0]), ("push", 2, START)], "0: it has none at all"
+    assert client.kinds()[-2:] == [events.VariateReturned, events.RoundTrained]
 
 
 def _raising(error: Exception) -> Callable[..., Any]:

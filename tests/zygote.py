@@ -41,10 +41,13 @@ class Forked:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
+        self.peak_mb = 0.0
+        """Of its memory, once it has ended; what it shares with the zygote counts too."""
         self._ended = threading.Event()
 
-    def end(self, code: int) -> None:
+    def end(self, code: int, peak_kb: int) -> None:
         """Notes how it ended."""
+        self.peak_mb = peak_kb / 1024
         self.returncode = code
         self._ended.set()
 
@@ -110,7 +113,8 @@ class Zygote:
                 self._started.append(Forked(event["pid"]))
                 self._answered.release()
             else:
-                next(p for p in reversed(self._started) if p.pid == event["pid"]).end(event["code"])
+                ended = next(p for p in reversed(self._started) if p.pid == event["pid"])
+                ended.end(event["code"], event["peak_kb"])
 
 
 def _serve(fd: int) -> None:
@@ -175,12 +179,13 @@ def _import_all() -> None:
 def _reap(file: Any) -> None:
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status, used = os.wait4(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
             return
-        print(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}), file=file, flush=True)
+        ended = {"pid": pid, "code": os.waitstatus_to_exitcode(status), "peak_kb": used.ru_maxrss}
+        print(json.dumps(ended), file=file, flush=True)
 
 
 def _become(module: str, arguments: list[str], folder: str, log: str) -> None:
@@ -223,7 +228,7 @@ def _fork_worker(connection: int) -> _ForkedWorker:
 
 
 def _become_worker(connection: int) -> None:
-    """What `python -P -m fedserver.worker FD` does."""
+    """What `python -P -m fedserver.worker.lifeline FD` does once it has torch."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _close_all_but(connection)
     sys.path.pop(0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import stat
+import shlex
+import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,14 +14,18 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from common.access.private_files import require_private
 from common.atomic import file_stamp
 from common.errors import CertificateError, ConfigError, FedError, StateError
 from common.events import Emit, Trouble
 from common.names import is_name
 
-CLIENT_URI = "fedpvr:client:"
-"""Before a client's name in its certificate's alternative names; a DNS name could not hold every name."""
+CLIENT_URI, OPERATOR_URI = "fedpvr:client:", "fedpvr:operator:"
+"""Before a name in its certificate's alternative names; a DNS name could not hold every name."""
+
+CLIENT_USE, SERVER_USE = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
 
 T = TypeVar("T")
 
@@ -48,6 +53,11 @@ def certificate(pem: bytes) -> x509.Certificate:
             found.not_valid_after_utc,
         )
         return found
+
+
+def shown_certificate(der: bytes) -> x509.Certificate:
+    """A certificate as a peer shows it in a handshake."""
+    return certificate(ssl.DER_cert_to_PEM_cert(der).encode())
 
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
@@ -78,37 +88,87 @@ def read(path: Path, parse: Callable[[bytes], T]) -> T:
 
 
 @dataclass(frozen=True)
-class ClientCertificate:
-    """What a server wants to know of a client's certificate."""
+class CallerCertificate:
+    """What a server wants to know of a certificate that a caller shows."""
 
     name: str
-    """The client that it was issued to."""
+    """The client or operator that it was issued to."""
     serial: int
     """The number by which it is revoked."""
     expires: datetime
     """The moment after which it is not valid any more."""
+    operator: bool = False
+    """Whether it is an operator's, who takes no part in a run."""
 
 
-def client_certificate(pem: bytes) -> ClientCertificate:
-    """Reads the certificate that a client has shown; raises for one that names no client."""
+def caller_certificate(pem: bytes) -> CallerCertificate:
+    """Reads the certificate that a caller has shown; raises for one that names no client and no operator."""
     with _parsing("a certificate"):
         found = certificate(pem)
-        try:
-            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-        except x509.ExtensionNotFound:
-            uris = []
-        return ClientCertificate(_client_name(uris), found.serial_number, found.not_valid_after_utc)
+        uris = _alternative_names(found).get_values_for_type(x509.UniformResourceIdentifier)
+        return _named(uris, found.serial_number, found.not_valid_after_utc)
 
 
-def _client_name(uris: list[str]) -> str:
-    names = [uri.removeprefix(CLIENT_URI) for uri in uris if uri.startswith(CLIENT_URI)]
-    if len(names) != 1 or not is_name(names[0]):
+def _named(uris: list[str], serial: int, expires: datetime) -> CallerCertificate:
+    named = [
+        CallerCertificate(uri.removeprefix(prefix), serial, expires, prefix == OPERATOR_URI)
+        for uri in uris
+        for prefix in (CLIENT_URI, OPERATOR_URI)
+        if uri.startswith(prefix)
+    ]
+    if len(named) != 1 or not is_name(named[0].name):
         raise CertificateError(
-            f"expected a certificate that names one client ({CLIENT_URI}NAME), got one that does not; "
-            "issue one with: fedserver certs issue NAME"
+            f"expected a certificate that names one client ({CLIENT_URI}NAME) or operator, got one that does "
+            "not; issue one with: fedserver certs issue NAME"
         )
-    return names[0]
+    return named[0]
+
+
+def callers_in(folder: Path) -> list[CallerCertificate]:
+    """The certificates of a folder whose keys are there too, by name, but for servers'."""
+    found = []
+    for path in sorted(folder.glob("*.pem")):
+        with suppress(OSError, CertificateError):
+            shown = caller_certificate(path.read_bytes())
+            if shown.name == path.stem and path.with_suffix(".key").exists():
+                found.append(shown)
+    return found
+
+
+def _alternative_names(found: x509.Certificate) -> x509.SubjectAlternativeName:
+    try:
+        return found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return x509.SubjectAlternativeName([])
+
+
+def hosts_of(found: x509.Certificate) -> list[str]:
+    """The names and addresses of a server's certificate."""
+    names = _alternative_names(found)
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
+
+
+def is_for(found: x509.Certificate, purpose: x509.ObjectIdentifier) -> bool:
+    """Whether a certificate may be used as a client's or a server's (`CLIENT_USE`, `SERVER_USE`)."""
+    try:
+        return purpose in found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return True
+
+
+def is_issued_by(found: x509.Certificate, authority: x509.Certificate) -> bool:
+    """Whether this authority has signed a certificate."""
+    try:
+        found.verify_directly_issued_by(authority)
+    except Exception:
+        return False
+    return True
+
+
+def remedy(folder: Path, *words: str) -> str:
+    """The command that issues another certificate, to be run where the authority's key is."""
+    return shlex.join(["fedserver", "certs", "issue", *words, "--renew", "--dir", str(folder)])
 
 
 def minute(moment: datetime) -> str:
@@ -120,13 +180,12 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
     """Raises unless the certificate is valid now and the key is its own, for its owner only."""
     try:
         cert, key = read(cert_path, certificate), read(key_path, private_key)
-        mode = stat.S_IMODE(key_path.stat().st_mode)
     except CertificateError as error:
-        raise ConfigError(f"{error}; a certificate and its key come from: fedserver certs issue") from error
+        raise ConfigError(f"{error}; a certificate and its key come from: {_another(cert_path)}") from error
     if now > cert.not_valid_after_utc:
         raise ConfigError(
             f"{cert_path} expired on {minute(cert.not_valid_after_utc)}; "
-            "issue a new one with: fedserver certs issue --renew"
+            f"issue a new one with: {_another(cert_path)}"
         )
     if now < cert.not_valid_before_utc:
         raise ConfigError(
@@ -135,10 +194,19 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
         )
     if key.public_key() != cert.public_key():
         raise ConfigError(f"{key_path} is not the key of {cert_path}; use the two that were issued together")
-    if mode & 0o077:
-        raise ConfigError(
-            f"{key_path} must be for its owner only, but has mode {mode:03o}; run: chmod 600 {key_path}"
-        )
+    require_private(key_path)
+
+
+def _another(path: Path) -> str:
+    """How to replace a certificate: by one of the same kind, if it can be read."""
+    kind, name = ["--server"] if path.stem == "server" else [], [path.stem]
+    with suppress(OSError, CertificateError):
+        pem = path.read_bytes()
+        if is_for(certificate(pem), SERVER_USE):
+            kind = ["--server"]
+        elif caller_certificate(pem).operator:
+            kind = ["--operator"]
+    return remedy(path.parent, *kind, *name)
 
 
 class Revocations:

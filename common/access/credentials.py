@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.errors import ConfigError
+from common.access.private_files import require_private
+from common.errors import CertificateError, ConfigError
 
 TOKEN_VARIABLE = "FEDPVR_TOKEN"
 
@@ -34,28 +36,59 @@ class Access:
     """Where the files are."""
 
     name: str = ""
+    """Empty: the only operator's of whom there is a certificate."""
     certs: Path | None = None
     """Holds ca.pem and, unless there is a token, NAME.pem and NAME.key."""
     token_file: Path | None = None
 
     def read(self) -> Credentials:
         """Reads them; raises if they cannot be used now."""
-        from common.access.certificates import require_usable  # Slow to import, and not needed for --help.
+        # Slow to import, and not needed for --help.
+        from common.access.certificates import certificate, read, require_usable
 
         token = self._token()
         if self.certs is None:
             return Credentials(token=token)
         try:
             ca = (self.certs / "ca.pem").read_bytes()
+            read(self.certs / "ca.pem", certificate)
             if token is not None:
                 return Credentials(ca, token=token)
-            cert, key = (self.certs / f"{self.name}.{kind}" for kind in ("pem", "key"))
+            cert, key = self.files()
             require_usable(cert, key, datetime.now(UTC))
             return Credentials(ca, (key.read_bytes(), cert.read_bytes()))
         except OSError as error:
             raise ConfigError(
                 f"--certs {self.certs}: {error.filename}: {error.strerror}; it must hold the server's ca.pem"
             ) from error
+        except CertificateError as error:
+            raise ConfigError(f"--certs {self.certs}: {error}; it must hold the server's ca.pem") from error
+
+    def files(self) -> tuple[Path, Path]:
+        """Where the certificate and its key are."""
+        assert self.certs is not None, "there is no certificate without a folder"
+        name = self.name or self._operator(self.certs)
+        return self.certs / f"{name}.pem", self.certs / f"{name}.key"
+
+    def _operator(self, folder: Path) -> str:
+        """Whoever asks under no name is the operator, if it is clear who that is."""
+        from common.access.certificates import callers_in
+
+        callers = callers_in(folder)
+        operators = [shown.name for shown in callers if shown.operator]
+        if len(operators) == 1:
+            return operators[0]
+        if operators:
+            raise ConfigError(
+                f"--certs {folder} holds certificates of operators {', '.join(operators)}; "
+                "choose one of them with --name"
+            )
+        others = ", ".join(shown.name for shown in callers)
+        choice = f"give --name ({others}), or " if others else ""
+        command = ["fedserver", "certs", "issue", "--operator", "operator", "--dir", str(folder)]
+        raise ConfigError(
+            f"--certs {folder} holds no operator's certificate; {choice}issue one with: {shlex.join(command)}"
+        )
 
     def _token(self) -> str | None:
         """From the file, or from the environment."""
@@ -66,6 +99,7 @@ class Access:
         else:
             where = f"--token-file {self.token_file}"
             try:
+                require_private(self.token_file)
                 found = self.token_file.read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{where} cannot be read: {error}") from error

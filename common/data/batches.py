@@ -42,8 +42,9 @@ class Batches:
 def row_major(images: Tensor) -> Tensor:
     """The same elements with the strides of a row-major array, also along axes of length one.
 
-    torch takes (n, 1, h, w) with strides (h*w, 1, w, 1) for channels_last, as which it is contiguous too; the
-    backward pass of oneDNN's convolutions then writes outside of its memory (torch 2.13, narrow ResNet-8).
+    torch takes (n, 1, h, w) with strides (h*w, 1, w, 1) for channels_last, as which it is contiguous too, and
+    so is all that convolutions make of it. In that order oneDNN overruns its memory where a 1x1 convolution
+    has a stride and fewer than 8 channels (docs/upstream/onednn_strided_1x1.py).
     """
     plain = torch.empty(images.shape, dtype=images.dtype, device=images.device)
     return images if images.stride() == plain.stride() else plain.copy_(images)

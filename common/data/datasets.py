@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from common import plugin
 from common.data import published
-from common.errors import ConfigError, DataError
+from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
 from common.names import class_number
 
@@ -108,6 +108,13 @@ def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Em
     return Dataset(name, found.images, found.labels, found.class_names, source.mean, source.std, augment=True)
 
 
+def count_pictures(data_dir: str, split: str) -> int:
+    """How many pictures in folders there are, without reading them."""
+    from common.data import imagefolder
+
+    return len(imagefolder.list_pictures(Path(data_dir) / split))
+
+
 def require_known(name: str) -> None:
     """Raises for a name that is neither built in nor module:factory."""
     if name not in DATASETS and not plugin.is_plugin(name):
@@ -172,17 +179,20 @@ def _digits(split: str) -> Dataset:
 def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
     from common.data import imagefolder
 
-    everything = {part: imagefolder.list_pictures(data_dir / part) for part in ("train", "test")}
-    class_names = tuple(sorted({name for name, _ in everything["train"]}))
+    pictures = {"train": imagefolder.list_pictures(data_dir / "train")}
+    class_names = tuple(sorted({name for name, _ in pictures["train"]}))
     if len(class_names) < 2:
         raise DataError(
             f"{data_dir / 'train'} has one class only, {class_names[0]!r}; two are needed to learn from"
         )
-    strange = sorted({name for name, _ in everything["test"]} - set(class_names))
-    if strange:
-        raise DataError(f"{data_dir / 'test'} has class {strange[0]!r}, which {data_dir / 'train'} has not")
-    pictures = imagefolder.readable(everything[split], emit)
-    return own_folder(pictures, class_names, (3, size, size))
+    if split != "train":
+        pictures[split] = imagefolder.list_pictures(data_dir / split)
+        strange = sorted({name for name, _ in pictures[split]} - set(class_names))
+        if strange:
+            raise DataError(
+                f"{data_dir / split} has class {strange[0]!r}, which {data_dir / 'train'} has not"
+            )
+    return own_folder(imagefolder.readable(pictures[split], emit), class_names, (3, size, size))
 
 
 def _from_factory(name: str, split: str) -> Dataset:
@@ -191,7 +201,8 @@ def _from_factory(name: str, split: str) -> Dataset:
         images, labels = (np.asarray(part) for part in factory(split))
     except Exception as error:
         raise DataError(
-            f"data set {name}: expected factory({split!r}) -> (images, labels), got {error!r}"
+            f"data set {name}: expected factory({split!r}) -> (images, labels), "
+            f"got {error!r}{place_in_plugin(error)}"
         ) from error
     if str(images.dtype) not in IMAGE_DTYPES:
         raise DataError(f"data set {name}: images must be {', '.join(IMAGE_DTYPES)}, got {images.dtype}")

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from common import plugin, seeds
-from common.errors import ConfigError
+from common.errors import ConfigError, place_in_plugin
 from common.models.cnn import CNN
 from common.models.mlp import MLP
 from common.models.names import BUILT_IN, require_known
@@ -40,12 +40,22 @@ it at once disturb each other."""
 def build_model(spec: ModelSpec, seed: int) -> nn.Module:
     """A freshly initialised model; the seed fixes every parameter."""
     require_known(spec.name)
+    build = _from_factory if plugin.is_plugin(spec.name) else _BUILDERS[spec.name]
     # The caller's random state is left alone: dropout during training has a stream of its own.
     with _DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(seed, seeds.INIT))
-        plugged = plugin.is_plugin(spec.name)
-        model = _from_factory(spec) if plugged else _BUILDERS[spec.name](spec)
+        model = build(spec)
     return model.to(getattr(torch, spec.dtype))
+
+
+def count_parameters(spec: ModelSpec) -> int:
+    """Of a built-in model, without the memory for them: on torch's meta device tensors are shapes only."""
+    try:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in build_model(spec, 0).parameters())
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"model {spec.name} of width {spec.width} cannot be built: {reason}") from error
 
 
 def _from_factory(spec: ModelSpec) -> nn.Module:
@@ -53,7 +63,8 @@ def _from_factory(spec: ModelSpec) -> nn.Module:
     try:
         model = factory(spec.num_classes)
     except Exception as error:
-        raise ConfigError(f"model {spec.name}: factory({spec.num_classes}) failed: {error!r}") from error
+        failed = f"factory({spec.num_classes}) failed{place_in_plugin(error)}"
+        raise ConfigError(f"model {spec.name}: {failed}: {error!r}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(
             f"model {spec.name}: expected factory(num_classes) -> nn.Module, got {type(model).__name__}"

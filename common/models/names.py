@@ -15,14 +15,16 @@ class BuiltIn:
     text: str
     usual_shape: tuple[int, ...] = (3, 32, 32)
     """Shape of the examples it was made for; others of its kind do as well."""
+    features: int = 0
+    """Values that its layers together make of one pixel at width 1, at the most; what a batch takes."""
 
 
 BUILT_IN = {
-    "cnn": BuiltIn("two convolutions and two linear layers, for small images such as digits", (1, 8, 8)),
-    "mlp": BuiltIn("four hidden layers of 128, for quick experiments on any small images"),
-    "vgg11": BuiltIn("VGG-11 without normalisation, for 32x32 images"),
-    "resnet8": BuiltIn("ResNet-8 with GroupNorm, for 32x32 images"),
-    "resnet8-bn": BuiltIn("ResNet-8 with BatchNorm, for 32x32 images"),
+    "cnn": BuiltIn("two convolutions and two linear layers, for small images such as digits", (1, 8, 8), 120),
+    "mlp": BuiltIn("four hidden layers of 128, for quick experiments on any small images", features=20),
+    "vgg11": BuiltIn("VGG-11 without normalisation, for 32x32 images", features=420),
+    "resnet8": BuiltIn("ResNet-8 with GroupNorm, for 32x32 images", features=190),
+    "resnet8-bn": BuiltIn("ResNet-8 with BatchNorm, for 32x32 images", features=190),
 }
 
 

@@ -19,6 +19,8 @@ class CheckpointNote(Record):
     """The last round that each client's update counted in, by client index."""
     norms: dict[int, float | None]
     """Euclidean norms of the c_i, by client index."""
+    changed: tuple[Count, ...] = ()
+    """Indices of clients of whose last update not all counted, so that they have computed another c_i."""
     shared: bool
     """Whether c follows from what x did in this round."""
     total_weight: float | None = None
@@ -27,8 +29,8 @@ class CheckpointNote(Record):
     """What rounds.jsonl says of the round, before x is evaluated."""
     has_h: bool
     """Whether the file holds the server's own state h (FedDyn)."""
-    crc32c: Count
-    """Of all tensors, as they follow each other in memory."""
+    crc32c: Count | None = None
+    """Of all tensors, in files of a release before the metadata itself had a `crc32c`."""
 
     @classmethod
     def from_first(cls, value: Any) -> Any:

@@ -34,7 +34,18 @@ index, and a bare list in conformal.json.
 A round counts from the moment its checkpoint is there. Its line in traffic.jsonl is written before, and
 dropped when the run goes on if the checkpoint was not reached. Its line in rounds.jsonl is written once x is
 evaluated, and made from the checkpoint when the run goes on if the server did not get that far. So both have
-each closed round once, whenever a server is killed.
+each closed round once, whenever a server is killed. If one of them has a damaged line when the run goes on,
+it is kept as `NAME.damaged-N`; the good lines are taken over, and what is missing in rounds.jsonl is written
+again from the checkpoints that are there.
+
+Every file of tensors has a `crc32c` in its metadata: eight hexadecimal digits over the rest of the metadata
+and the bytes of all tensors. It is checked whenever the file is read back, and a file without one is of an
+earlier release and taken as it is. A server that finds a checkpoint or a variate damaged goes back to the
+checkpoint before; a client drops a damaged c_i and gets the server's copy.
+
+Files of tensors, updates and messages can be read by their owner only (0600), and the folders in which they
+lie (`ledger`, `checkpoints`, `spool`, a client's state directory) be opened by nobody else (0700). JSON files
+of the run directory, which are for people, are as the umask says.
 """
 CLIENT = """
 ## The state directory of a client

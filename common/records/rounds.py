@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from common import json_files
@@ -60,8 +60,12 @@ class RoundRecord(Record):
     """Accuracy by class, null for a class without test examples; left out where x was not evaluated."""
     updates: Positive
     """Updates that entered x."""
-    left_out: dict[str, float | None] | None = None
-    """With --norm-bound: clients whose update was too large, and its size in medians of the round."""
+    clipped: dict[str, float | None] | None = None
+    """Clients whose update was too large to count in full, with its size in medians; if there are any."""
+    clients: tuple[str, ...] = ()
+    """Names of the clients whose updates these are; empty in records of earlier releases."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Clients that were drawn and are not in x, and why."""
     train_loss: float
     """Mean over these updates of each client's mean training loss."""
     validation_accuracy: float | None

@@ -8,21 +8,22 @@ else w_i = 1 and p_i = 1/N: c stays the mean of the c_i of all N clients, with t
 in the mean. Were x weighted and c not, x would come to rest at the weighted optimum outside S_svr and at the
 unweighted one on it. Buffers such as BatchNorm statistics follow the first rule with eta_g = 1: they are
 averaged, never accelerated. Sums are float64 and are added up in the order of `add`; called in the order of
-client indices the result does not depend on who answered first.
+client indices the result does not depend on who answered first. A robust center takes the place of the mean
+over the moves of x and, for c, over the c_i of all N clients themselves: c is their center then.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from common.server_step.moves import QUIETLY, Moves
 from common.server_step.robust import Center
 from common.server_step.rules import Rules
-from common.tensors.layout import BLOCK, Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
+from common.tensors.layout import BLOCK, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
@@ -43,28 +44,42 @@ class Aggregate:
         self._total_weight = 0.0
 
     @QUIETLY
-    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
+    def add(
+        self, values: Flat, c_i: Flat | None, weight: float, client_weight: float
+    ) -> Mapping[Purpose, float]:
         """Takes in one update. `c_i` is the client's variate before this round (None: zero).
 
-        `weight` is what y_i counts, `client_weight` what the client counts in c.
+        `weight` is what y_i counts, `client_weight` what the client counts in c. Returns how far the update
+        moves x, the buffers and c_i.
         """
+        squares: dict[Purpose, float] = defaultdict(float)
         for index, block, move in self._moves.blocks(values, c_i):
-            factor = client_weight if self._layout.specs[index].purpose is Purpose.CONTROL else weight
-            if factor != 1.0:
-                move *= factor
-            self._sums[index][block] += move
-            self._squares[index] += float(move @ move)
+            purpose = self._layout.specs[index].purpose
+            factor = client_weight if purpose is Purpose.CONTROL else weight
+            square = float(move @ move)
+            squares[purpose] += square
+            if factor:  # No weight times a move beyond all bounds would be no number.
+                self._squares[index] += square * factor**2
+                self._sums[index][block] += move if factor == 1.0 else move * factor
         self._total_weight += weight
+        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
 
     def _sum(self, index: int) -> Float64:
         """The sum of all updates' moves of a tensor, with their weights."""
         return self._sums[index]
 
+    def _center_of_variates(self, index: int, absent: Sequence[Flat | None]) -> Float64 | None:
+        """What a tensor of c becomes where it does not follow from the sum of moves; None where it does."""
+        return None
+
     @QUIETLY
-    def result(self, flat: Flat, rules: Rules, h: ServerState) -> tuple[Flat, ServerState]:
+    def result(
+        self, flat: Flat, rules: Rules, h: ServerState, absent: Sequence[Flat | None] = ()
+    ) -> tuple[Flat, ServerState]:
         """The next x, buffers and c from those of this round, `flat`, and the next h.
 
-        `flat` is what clients saw, unless that was coded with a loss.
+        `flat` is what clients saw, unless that was coded with a loss. `absent` are the variates of the
+        clients without an update in this round (None: zero), for a center that needs them.
         """
         if not self._total_weight:
             raise ValueError("no update to aggregate")
@@ -77,6 +92,11 @@ class Aggregate:
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
+            if spec.purpose is Purpose.CONTROL:
+                center = self._center_of_variates(index, absent)
+                if center is not None:
+                    new[:] = from_float64(center, spec.dtype)
+                    continue
             moves = self._sum(index)
             for start in range(0, len(old), BLOCK):
                 block = slice(start, start + BLOCK)
@@ -113,25 +133,46 @@ class RobustAggregate(Aggregate):
         self._center = center
         self._held: list[tuple[Flat, Flat | None]] = []
 
-    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
-        """Takes in one update."""
-        super().add(values, c_i, weight, client_weight)
+    def add(
+        self, values: Flat, c_i: Flat | None, weight: float, client_weight: float
+    ) -> Mapping[Purpose, float]:
+        """Takes in one update; a center has no weights."""
         self._held.append((values, c_i))
+        return super().add(values, c_i, 1.0, client_weight)
 
     def _sum(self, index: int) -> Float64:
         """As many times the center as there are updates: what a sum is to the mean."""
         dtype = self._layout.specs[index].dtype
-        pairs: list[tuple[Array, Array]] = [
+        pairs = [
             (self._layout.array(values, index).reshape(-1), self._moves.base(index, c_i))
             for values, c_i in self._held
         ]
-        total = np.empty(self._layout.specs[index].num_elements)
-        width = max(1, STACK_ELEMENTS // len(pairs))
-        for start in range(0, len(total), width):
+
+        def moves(block: slice) -> list[Float64]:
+            return [to_float64(y[block], dtype) - to_float64(base[block], dtype) for y, base in pairs]
+
+        return self._centered(index, moves, len(pairs)) * len(pairs)
+
+    def _center_of_variates(self, index: int, absent: Sequence[Flat | None]) -> Float64:
+        """Of the c_i of all clients, those that are absent included."""
+        dtype = self._layout.specs[index].dtype
+        new = [self._layout.array(values, index).reshape(-1) for values, _ in self._held]
+        old = [self._moves.variate(index, c_i) for c_i in absent]
+        everybody = [*new, *old]
+
+        def variates(block: slice) -> list[Float64]:
+            return [to_float64(c_i[block], dtype) for c_i in everybody]
+
+        return self._centered(index, variates, len(everybody))
+
+    def _centered(self, index: int, stack: Callable[[slice], list[Float64]], height: int) -> Float64:
+        """The center of a tensor of all clients, of which `stack` gives a piece."""
+        center = np.empty(self._layout.specs[index].num_elements)
+        width = max(1, STACK_ELEMENTS // height)
+        for start in range(0, len(center), width):
             block = slice(start, start + width)
-            moves = [to_float64(y[block], dtype) - to_float64(base[block], dtype) for y, base in pairs]
-            total[block] = self._center(np.stack(moves)) * len(pairs)
-        return total
+            center[block] = self._center(np.stack(stack(block)))
+        return center
 
 
 def first_state(rules: Rules, layout: Layout) -> ServerState:

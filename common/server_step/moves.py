@@ -5,13 +5,20 @@ Whole tensors are never copied: moves come block by block.
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from common.tensors.layout import BLOCK, Array, Flat, Float64, Layout, Purpose, to_float64
+from common.tensors.layout import (
+    BLOCK,
+    Array,
+    Flat,
+    Float64,
+    Layout,
+    Purpose,
+    from_float64,
+    to_float64,
+)
 
 QUIETLY = np.errstate(over="ignore", invalid="ignore")
 """A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
@@ -32,6 +39,10 @@ class Moves:
         """What a tensor of an update is compared with: x or, for c_i+, the variate before (None: zero)."""
         if index not in self._position:
             return self._layout.array(self._broadcast, index).reshape(-1)
+        return self.variate(index, c_i)
+
+    def variate(self, index: int, c_i: Flat | None) -> Array:
+        """The tensor of a client's variate that belongs to a tensor of c (None: zero)."""
         if c_i is None:
             return np.zeros_like(self._layout.array(self._broadcast, index)).reshape(-1)
         return self._variates.array(c_i, self._position[index]).reshape(-1)
@@ -52,15 +63,15 @@ class Moves:
                 yield index, block, move
 
     @QUIETLY
-    def norms(self, values: Flat, c_i: Flat | None) -> Mapping[Purpose, float]:
-        """||y_i - x||, the same of buffers, and ||c_i+ - c_i||, by what moved."""
-        squares: dict[Purpose, float] = defaultdict(float)
-        by_tensor = [0.0] * len(self._layout.specs)
-        for index, _, move in self.blocks(values, c_i):
-            by_tensor[index] += float(move @ move)
-        for spec, square in zip(self._layout.specs, by_tensor, strict=True):
-            squares[spec.purpose] += square
-        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
+    def take_variate_back(self, values: Flat, c_i: Flat | None, share: float) -> None:
+        """Leaves only a share of the move of an update's variate: c_i+ becomes c_i + share * (c_i+ - c_i)."""
+        for index in self._position:
+            dtype = self._layout.specs[index].dtype
+            new, old = self._layout.array(values, index).reshape(-1), self.variate(index, c_i)
+            for start in range(0, len(new), BLOCK):
+                block = slice(start, start + BLOCK)
+                base = to_float64(old[block], dtype)
+                new[block] = from_float64(base + share * (to_float64(new[block], dtype) - base), dtype)
 
 
 def difference(y: Array, base: Array, dtype: str, out: Float64) -> None:

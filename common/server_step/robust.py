@@ -1,13 +1,14 @@
-"""How far the server trusts the updates it gets: which of them count, and how they are put together. Pure.
+"""How far the server trusts updates: how much of each counts, and how they are put together. Pure.
 
-A bound on the norm leaves out updates that are far larger than the others. Trimmed mean and median take each
-number over all clients and ignore the extremes, so that a few members cannot move x wherever they like.
+A bound on the norm takes weight from updates that are larger than the others: the larger, the less counts.
+Trimmed mean and median take each number over all clients and ignore the extremes, so that a few members
+cannot move x wherever they like.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,19 +17,59 @@ import numpy as np
 from common.errors import ConfigError
 from common.tensors.layout import Float64, Purpose
 
+CUT = 1.2
+"""What is this many times as large as allowed does not count at all; what is between counts in proportion. A
+plain clip would let an update that is far too large move x as far as is allowed, in every round."""
+VARIATE_ROOM = 3.0
+"""Variates of honest clients scatter more than their models do, and are bounded by these already."""
+MOST_STEPS = 10.0
+"""A client has room for at most this many times the median number of steps."""
+
 Center = Callable[[Float64], Float64]
 """Numbers of S clients by n elements to one number per element."""
 K = TypeVar("K")
 
 
 @dataclass(frozen=True)
+class Size:
+    """How large an update is."""
+
+    norms: Mapping[Purpose, float]
+    """How far it moves x, the buffers and c_i."""
+    steps: int
+    """K_i."""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """An update that is too large."""
+
+    times_usual: float
+    """Its largest norm, in units of what is usual in the round."""
+    share: float
+    """How much of its weight y_i and the buffers keep."""
+    variate_share: float
+    """How much of the move of c_i counts. c_i follows from y_i, so it is not more."""
+
+    def with_other(self, other: Clip | None) -> Clip:
+        """The stricter of what two norms of an update lead to."""
+        if other is None:
+            return self
+        return Clip(
+            max(self.times_usual, other.times_usual),
+            min(self.share, other.share),
+            min(self.variate_share, other.variate_share),
+        )
+
+
+@dataclass(frozen=True)
 class Robustness:
-    """Which updates of a run count, and how they are put together."""
+    """How much of an update counts, and how updates are put together."""
 
     aggregation: str = "mean"
     """mean, median, or trimmed:F, which ignores the share F at either end."""
     norm_bound: float | None = None
-    """Updates larger than this many times the median do not count; None: all do."""
+    """Updates may be this many times as large as is usual in the round; None: as large as they like."""
 
     def __post_init__(self) -> None:
         if self.norm_bound is not None and not 1 < self.norm_bound < math.inf:
@@ -52,23 +93,46 @@ class Robustness:
             f"got {self.aggregation!r}"
         )
 
-    @property
-    def compares(self) -> bool:
-        """Whether updates are compared with each other, so that all have to be there first."""
-        return self.norm_bound is not None or self.aggregation != "mean"
-
-    def outliers(self, norms: Mapping[K, Mapping[Purpose, float]]) -> dict[K, float]:
-        """Those that do not count because one of their norms is too large, with how many times the median."""
-        found: dict[K, float] = {}
+    def clips(self, sizes: Mapping[K, Size]) -> dict[K, Clip]:
+        """The updates that are too large."""
+        found: dict[K, Clip] = {}
         if self.norm_bound is None:
             return found
-        for purpose in {purpose for each in norms.values() for purpose in each}:
-            median = float(np.median([each[purpose] for each in norms.values()]))
-            for key, each in norms.items():
-                if each[purpose] > self.norm_bound * median:
-                    times = each[purpose] / median if median else math.inf
-                    found[key] = max(times, found.get(key, 0.0))
+        for purpose in {purpose for size in sizes.values() for purpose in size.norms}:
+            for key, times in _times_usual(purpose, sizes).items():
+                if times > self.norm_bound:
+                    share = max(0.0, (CUT - times / self.norm_bound) / (CUT - 1))
+                    whole = 1.0 if purpose is Purpose.CONTROL else share
+                    found[key] = Clip(times, whole, share).with_other(found.get(key))
         return found
+
+
+def _times_usual(purpose: Purpose, sizes: Mapping[K, Size]) -> dict[K, float]:
+    """The norm of each update in units of what is usual for it: the median, or more for who takes more steps.
+
+    The median norm per step, times the client's own steps, is usual where that is more than the median norm,
+    so that a shard larger than the others is no reason to count less. A variate is a mean over steps, and
+    does not grow with their number.
+    """
+    norms = {key: size.norms[purpose] for key, size in sizes.items()}
+    usual = dict.fromkeys(sizes, _median(norms.values()))
+    if purpose is Purpose.CONTROL:
+        usual = {key: VARIATE_ROOM * median for key, median in usual.items()}
+    else:
+        per_step = _median(norms[key] / size.steps for key, size in sizes.items())
+        most_steps = MOST_STEPS * _median(size.steps for size in sizes.values())
+        usual = {key: max(usual[key], per_step * min(size.steps, most_steps)) for key, size in sizes.items()}
+    return {key: _ratio(norm, usual[key]) for key, norm in norms.items()}
+
+
+def _ratio(norm: float, usual: float) -> float:
+    if norm <= usual:  # Both may be zero, or beyond all bounds.
+        return norm / usual if 0 < usual < math.inf else 1.0
+    return norm / usual if usual else math.inf
+
+
+def _median(values: Iterable[float]) -> float:
+    return float(np.median([*values]))
 
 
 def trimmed_mean(stack: Float64, share: float) -> Float64:

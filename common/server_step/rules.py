@@ -74,6 +74,21 @@ class Rules:
         """Sum of the sizes of a client's K_i local steps."""
         return steps * self.eta_l
 
+    def held_out(self, examples: int) -> int:
+        """Examples that a client of so many keeps for validation; it trains on one at least."""
+        return min(round(self.validation * examples), examples - 1)
+
+    def batch(self, examples: int) -> int:
+        """Examples in each step of a client that trains on so many."""
+        return examples if self.batch_size is None else min(self.batch_size, examples)
+
+    def steps(self, examples: int) -> int:
+        """K_i, the local steps of a client that has so many examples."""
+        if self.local_steps is not None:
+            return self.local_steps
+        train = examples - self.held_out(examples)
+        return (self.local_epochs or 1) * (train // self.batch(train))
+
     def client_weight(self, examples: int) -> float:
         """What a client of so many examples counts in c, the mean of all c_i."""
         return float(examples) if self.weighting == "examples" else 1.0

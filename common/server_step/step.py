@@ -3,23 +3,30 @@
 reader = UpdateReader(rules, layout, broadcast)    step = ServerStep(rules, layout, broadcast)
 
     reader.values(raw, c_i, steps)               y_i and c_i+ of an upload, decoded and checked: once
+    reader.require_following(values, c_i, ...)   c_i+ follows from y_i
     reader.read(values, c_i, steps, examples)    what the step has to know of it
     step.add(i, update)                          in the order of client indices
-    step.close(own)                              the next x and c
+    step.close(own, again)                       the next x and c
 
-The server feeds it from its spool and its variates, a replay from a capture.
+The server feeds it from its spool and its variates, a replay from a capture. Updates are summed up as they
+come; only if one of them turns out to be too large, all are asked for again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from common.server_step.aggregate import Aggregate, RobustAggregate, ServerState, first_state
 from common.server_step.moves import QUIETLY
+from common.server_step.robust import Clip, Size
 from common.server_step.rules import Rules
 from common.server_step.updates import ReadUpdate, reduced, write_c_from_move
 from common.tensors.layout import Flat, Layout, Purpose, from_float64, to_float64
+
+Again = Callable[[int, Clip | None], ReadUpdate]
+"""Gives the update of a client once more; what is to be clipped has been taken back."""
 
 
 class CSource(Enum):
@@ -40,8 +47,8 @@ class Closed:
     h: ServerState
     counted: tuple[int, ...]
     """Clients whose updates count."""
-    left_out: dict[int, float]
-    """Clients whose updates do not, because they are too large: in medians."""
+    clipped: dict[int, Clip]
+    """Those of them whose updates are too large, so that not all of them counts."""
     drift: dict[str, float]
     """Drift diversity by parameter."""
     layer_drift: dict[str, float]
@@ -71,41 +78,45 @@ class ServerStep:
         self._broadcast = broadcast
         self._exact = exact
         self._h = first_state(rules, layout) if h is None else h
-        center = rules.robustness.center()
-        self._aggregate = (
-            Aggregate(layout, broadcast) if center is None else RobustAggregate(layout, broadcast, center)
-        )
-        self._held: dict[int, ReadUpdate] = {}
-        """Updates that wait until all norms are known."""
+        self._aggregate = self._nothing_yet()
+        self._sizes: dict[int, Size] = {}
+        """Of the updates as they came."""
         self._step_sums: dict[int, float] = {}
-        """Of the updates that count."""
         self._all_follow = True
+
+    def _nothing_yet(self) -> Aggregate:
+        center = self._rules.robustness.center()
+        if center is None:
+            return Aggregate(self._layout, self._broadcast)
+        return RobustAggregate(self._layout, self._broadcast, center)
 
     @property
     def holds_updates(self) -> bool:
         """Whether updates are held until the round closes; then they should lie in mapped files."""
-        return self._rules.robustness.compares
+        return isinstance(self._aggregate, RobustAggregate)
 
     def add(self, i: int, update: ReadUpdate) -> None:
         """Takes in the update of client i; clients come in the order of their indices."""
-        if self._rules.norm_bound is None:
-            self._count(i, update)
-        else:
-            self._held[i] = update
+        self._sizes[i] = Size(self._count(i, update), update.steps)
 
-    def _count(self, i: int, update: ReadUpdate) -> None:
-        self._aggregate.add(update.values, update.c_i, update.weight, update.client_weight)
+    def _count(self, i: int, update: ReadUpdate) -> Mapping[Purpose, float]:
         self._all_follow &= update.follows
         self._step_sums[i] = update.step_sum
+        return self._aggregate.add(update.values, update.c_i, update.weight, update.client_weight)
 
-    def close(self, own: Flat | None = None) -> Closed:
-        """The next x and c. `own` are the server's x, buffers and c where clients saw others."""
-        left_out = self._rules.robustness.outliers({i: update.norms for i, update in self._held.items()})
-        for i, update in self._held.items():
-            if i not in left_out:
-                self._count(i, update)
+    def close(self, own: Flat | None = None, *, again: Again, absent: Sequence[Flat | None] = ()) -> Closed:
+        """The next x and c. `own` are the server's x, buffers and c where clients saw others.
+
+        `again` gives the update of a client once more, taken back if that is too large. `absent` are the
+        variates of the clients that have no update in this round (None: zero).
+        """
+        clips = self._rules.robustness.clips(self._sizes)
+        if clips:
+            self._aggregate = self._nothing_yet()
+            for i in self._sizes:
+                self._count(i, again(i, clips.get(i)))
         before = self._broadcast if own is None else own
-        flat, h = self._aggregate.result(before, self._rules, self._h)
+        flat, h = self._aggregate.result(before, self._rules, self._h, absent)
         source = self._c_source()
         if source is CSource.FROM_MOVE:
             step_sum = next(iter(self._step_sums.values()))
@@ -114,7 +125,7 @@ class ServerStep:
             flat=flat,
             h=h,
             counted=tuple(self._step_sums),
-            left_out=left_out,
+            clipped=clips,
             drift=self._aggregate.drift_diversity(),
             layer_drift=self._aggregate.drift_diversity(by_layer=True),
             c_source=source,
@@ -127,7 +138,8 @@ class ServerStep:
         c_i+ follows from its y_i, all of it as clients see it.
         """
         alike = len(self._step_sums) == self._rules.num_clients and len(set(self._step_sums.values())) == 1
-        plain_mean = (self._rules.eta_g, self._rules.weighting) == (1.0, "uniform")
+        rule = (self._rules.eta_g, self._rules.weighting, self._rules.aggregation)
+        plain_mean = rule == (1.0, "uniform", "mean")
         tells = alike and plain_mean and self._all_follow and self._exact
         return CSource.FROM_MOVE if tells else CSource.FROM_VARIATES
 

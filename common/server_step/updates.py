@@ -7,17 +7,25 @@ that both sides always have the same c_i.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from common.algorithms.base import Algorithm
 from common.errors import Fault, WireError
-from common.server_step.moves import Moves
+from common.server_step.moves import QUIETLY, Moves
+from common.server_step.robust import Clip
 from common.server_step.rules import Rules
-from common.tensors.layout import Array, Flat, Layout, Purpose
+from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, to_float64
+from common.wire.codec_choice import coding_error
 from common.wire.encoding import require_finite
+
+PLAIN_FLOATS = ("float32", "float64")
+ROUNDING = 1e-4
+"""What rounding may change of a c_i+, in the largest number it is made of; a thousand times what it does."""
+ROUNDING_16 = 2.0**-5
+"""The same for numbers of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +36,16 @@ class ReadUpdate:
     """y_i, buffers and c_i+."""
     c_i: Flat | None
     """The client's variate before; None: zero."""
+    steps: int
+    """K_i."""
     step_sum: float
+    """Of the sizes of the steps."""
     weight: float
     """What y_i counts in the mean."""
     client_weight: float
     """What the client counts in c."""
     follows: bool
     """Whether c_i+ is the one that follows from y_i, to the bit."""
-    norms: Mapping[Purpose, float]
-    """How far it moves x, the buffers and c_i; empty where nobody asks."""
 
 
 class UpdateReader:
@@ -48,7 +57,7 @@ class UpdateReader:
         self.broadcast = broadcast
         self._layout = layout
         self._moves = Moves(layout, broadcast)
-        self._variates = Layout(layout.specs[k] for k in layout.indices(Purpose.CONTROL))
+        self._parameters = _parameters(layout)
         self.encoding = rules.update_encoding(layout)
         """What an update looks like on the wire."""
 
@@ -82,47 +91,97 @@ class UpdateReader:
                 )
             self._layout.array(values, k)[...] = tensor
 
-    def read(self, values: Flat, c_i: Flat | None, steps: int, examples: int) -> ReadUpdate:
-        """What the step has to know of an update; `c_i` is the client's variate before (None: zero)."""
+    def read(self, values: Flat, c_i: Flat | None, steps: int, examples: int, *, follows: bool) -> ReadUpdate:
+        """What the step has to know of an update; `c_i` is the client's variate before (None: zero).
+
+        `follows` is what `require_following` found.
+        """
         step_sum = self.rules.step_sum(steps)
-        bounded = self.rules.norm_bound is not None
         return ReadUpdate(
             values=values,
             c_i=c_i,
+            steps=steps,
             step_sum=step_sum,
             weight=self.rules.weight(examples, step_sum),
             client_weight=self.rules.client_weight(examples),
-            follows=self._follows(values, c_i, step_sum),
-            norms=self._moves.norms(values, c_i) if bounded else {},
+            follows=follows,
         )
 
-    def _follows(self, values: Flat, c_i: Flat | None, step_sum: float) -> bool:
-        """Whether the c_i+ of an update is, to the bit, the one that follows from its y_i."""
-        if self.rules.derived or not stores_plain_floats(self._layout):
-            return self.rules.derived
-        derived = self._derived(values, c_i, step_sum)
-        return all(np.array_equal(self._layout.array(values, k), tensor) for k, tensor in derived)
+    def taken_back(self, update: ReadUpdate, clip: Clip) -> ReadUpdate:
+        """An update that is too large, with less weight; its c_i+ is brought back to what counts of it."""
+        self._moves.take_variate_back(update.values, update.c_i, clip.variate_share)
+        return replace(update, weight=update.weight * clip.share, follows=False)
+
+    def require_following(self, values: Flat, c_i: Flat | None, steps: int) -> bool:
+        """Whether the c_i+ of an update is, to the bit, the one that follows from its y_i.
+
+        Raises WireError if it is another one by more than coding and rounding explain: there is nothing about
+        its c_i that a client may choose.
+        """
+        plain = stores_plain_floats(self._layout)
+        if self.rules.derived or not self._parameters:
+            return plain
+        step_sum, same = self.rules.step_sum(steps), plain
+        if plain:
+            derived = self._derived(values, c_i, step_sum)
+            same = all(np.array_equal(self._layout.array(values, k), tensor) for k, tensor in derived)
+        for k in self._parameters if not same else ():
+            error, most = self._deviation(k, values, c_i, step_sum)
+            if not error <= most:
+                raise WireError.broken_contract(
+                    f"c_i must follow from y_i, c and the c_i before, but is off by {error:.2g}; "
+                    f"coding and rounding explain {most:.2g}",
+                    self._layout.specs[k].name,
+                )
+        return same
+
+    @QUIETLY
+    def _deviation(self, k: int, values: Flat, c_i: Flat | None, step_sum: float) -> tuple[float, float]:
+        """How far a tensor of c_i+ is from the one that follows, and how far it may be.
+
+        Hardware and codecs differ a little, liars by more.
+        """
+        dtype, codec = self._layout.specs[k].dtype, self.encoding.tensor_encodings[k].codec
+        old, c, x, y = (to_float64(each, dtype) for each in self._parts(k, values, c_i))
+        follows = self.rules.method.next_variate(old, c, x, y, step_sum, 0.0)
+        error = np.abs(to_float64(self._layout.array(values, k), dtype) - follows)
+        largest = max(_largest(each) for each in (old, c, (x - y) / step_sum))
+        rounding = ROUNDING if dtype in PLAIN_FLOATS else ROUNDING_16
+        return _largest(error), rounding * largest + (1 + rounding) * coding_error(codec, _largest(follows))
 
     def _derived(self, values: Flat, c_i: Flat | None, step_sum: float) -> Iterator[tuple[int, Array]]:
         """c_i+ as it follows from y_i, by the index of its tensor."""
-        before = self._variates.allocate() if c_i is None else c_i
-        xs, ys = reduced(self._layout, self.broadcast), reduced(self._layout, values)
-        for position, k in enumerate(self._layout.indices(Purpose.CONTROL)):
-            old, c = self._variates.array(before, position), self._layout.array(self.broadcast, k)
+        for k in self._layout.indices(Purpose.CONTROL):
+            old, c, x, y = self._parts(k, values, c_i)
             with np.errstate(over="ignore", invalid="ignore"):  # What is not finite is looked for afterwards.
-                new = self.rules.method.next_variate(old, c, xs[position], ys[position], step_sum, 0.0)
+                new = self.rules.method.next_variate(old, c, x, y, step_sum, 0.0)
             yield k, new
+
+    def _parts(self, k: int, values: Flat, c_i: Flat | None) -> tuple[Array, Array, Array, Array]:
+        """c_i, c, x and y_i of a tensor of S_svr, as stored."""
+        c, model = self._layout.array(self.broadcast, k), self._parameters[k]
+        old = self._moves.variate(k, c_i).reshape(c.shape)
+        return old, c, self._layout.array(self.broadcast, model), self._layout.array(values, model)
+
+
+def _largest(array: Float64) -> float:
+    return float(np.abs(array).max(initial=0.0))
 
 
 def reduced(layout: Layout, flat: Flat) -> list[Array]:
     """The parameters of S_svr in the order of c, as views."""
+    return [layout.array(flat, model) for model in _parameters(layout).values()]
+
+
+def _parameters(layout: Layout) -> dict[int, int]:
+    """The index of the parameter that each tensor of c belongs to."""
     model = {layout.specs[k].name: k for k in layout.indices(Purpose.MODEL)}
-    return [layout.array(flat, model[layout.specs[k].name]) for k in layout.indices(Purpose.CONTROL)]
+    return {k: model[layout.specs[k].name] for k in layout.indices(Purpose.CONTROL)}
 
 
 def stores_plain_floats(layout: Layout) -> bool:
     """Whether arithmetic on the stored elements of S_svr is arithmetic on its numbers."""
-    return all(layout.specs[k].dtype in ("float32", "float64") for k in layout.indices(Purpose.CONTROL))
+    return all(layout.specs[k].dtype in PLAIN_FLOATS for k in layout.indices(Purpose.CONTROL))
 
 
 def write_c_from_move(

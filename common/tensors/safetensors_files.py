@@ -1,15 +1,22 @@
-"""Flat tensor buffers as safetensors files: replaced atomically, checked when read."""
+"""Flat tensor buffers as safetensors files: private, replaced atomically, checked when read.
+
+Metadata has, under `crc32c`, a checksum over the rest of the metadata and over the bytes of all tensors in
+the order of their names. A file without it is of a release that wrote none, and is taken as it is.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import google_crc32c
 import numpy as np
 from safetensors import SafetensorError, TensorSpec, deserialize, serialize_file
 
-from common.atomic import replacing
+from common.atomic import PRIVATE, replacing
 from common.errors import StateError
 from common.tensors.layout import Flat, Layout, Purpose
 
@@ -33,13 +40,14 @@ _NAMES = {
 }
 MAX_HEADER_BYTES = 100 << 20
 """As safetensors itself has it."""
+_CHECKSUM = "crc32c"
 
 
 def write(
     path: Path, layout: Layout, flat: Flat, *purposes: Purpose, note: dict[str, str] | None = None
 ) -> None:
     """Replaces `path` by the tensors of a flat buffer that have one of these purposes, and a note."""
-    chosen = layout.indices(*purposes)
+    raw = {layout.specs[index].name: layout.raw(flat, index) for index in layout.indices(*purposes)}
     try:
         tensors = {
             layout.specs[index].name: TensorSpec(
@@ -48,39 +56,60 @@ def write(
                 data_ptr=layout.raw(flat, index).ctypes.data,
                 data_len=layout.specs[index].num_bytes,
             )
-            for index in chosen
+            for index in layout.indices(*purposes)
         }
     except SafetensorError as error:
         raise StateError(f"{path} cannot be written: {error}") from error
-    with replacing(path) as scratch:
+    told = note or {}
+    # The library writes no valid header for metadata without tensors.
+    metadata = told | {_CHECKSUM: _checksum(told, raw)} if tensors else note
+    with replacing(path, PRIVATE) as scratch:
         try:
-            serialize_file(tensors, scratch, note)
+            serialize_file(tensors, scratch, metadata)
         except SafetensorError as error:
             # What is left that can go wrong is the disk.
             raise OSError(errno.EIO, str(error), str(path)) from error
 
 
+def _checksum(note: Mapping[str, str], tensors: Mapping[str, Flat]) -> str:
+    text = json.dumps(sorted((key, value) for key, value in note.items() if key != _CHECKSUM))
+    found = google_crc32c.value(text.encode())
+    for name in sorted(tensors):
+        found = google_crc32c.extend(found, tensors[name])
+    return f"{found:08x}"
+
+
 def read_note(path: Path) -> dict[str, str]:
-    """The note in a file; empty if it has none."""
+    """The note in a file; empty if it has none. Only `read` and `require_whole` check it."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             there = min(path.stat().st_size, MAX_HEADER_BYTES)
-            header = json.loads(file.read(size)) if size <= there else None
-    except (OSError, ValueError, RecursionError) as error:
+            header = file.read(size) if size <= there else b"null"
+    except OSError as error:
         raise StateError(f"{path} cannot be read: {error}") from error
-    if not isinstance(header, dict):
+    return _note(path, header)
+
+
+def _note(path: Path, header: bytes) -> dict[str, str]:
+    try:
+        found = json.loads(header)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
         raise StateError(f"{path} is not a safetensors file")
-    note = header.get("__metadata__", {})
+    note = found.get("__metadata__", {})
     return {str(key): str(value) for key, value in note.items()} if isinstance(note, dict) else {}
 
 
+def require_whole(path: Path) -> None:
+    """Raises for a file that is damaged, whatever tensors it holds."""
+    _checked(path)
+
+
 def read(path: Path, layout: Layout) -> Flat:
-    """The tensors of a file as a flat buffer; refuses a file that does not hold exactly this layout."""
-    try:
-        found = dict(deserialize(path.read_bytes()))  # type: ignore[no-untyped-call]
-    except (OSError, SafetensorError) as error:
-        raise StateError(f"{path} cannot be read: {error}; remove it to start without it") from error
+    """The tensors of a file as a flat buffer; refuses one that is damaged or has not exactly this layout."""
+    found = _checked(path)
     if found.keys() != {spec.name for spec in layout.specs}:
         raise StateError(f"{path} holds other tensors than this run's; remove it to start without it")
     flat = layout.allocate()
@@ -93,3 +122,17 @@ def read(path: Path, layout: Layout) -> Flat:
             )
         layout.raw(flat, index)[:] = np.frombuffer(entry["data"], np.uint8)
     return flat
+
+
+def _checked(path: Path) -> dict[str, dict[str, Any]]:
+    """The tensors of a file by name, as safetensors gives them, if they are as they were written."""
+    try:
+        data = path.read_bytes()
+        found = dict(deserialize(data))  # type: ignore[no-untyped-call]
+    except (OSError, SafetensorError) as error:
+        raise StateError(f"{path} cannot be read: {error}; remove it to start without it") from error
+    note = _note(path, data[8 : 8 + int.from_bytes(data[:8], "little")])
+    tensors = {name: np.frombuffer(entry["data"], np.uint8) for name, entry in found.items()}
+    if _CHECKSUM in note and note[_CHECKSUM] != _checksum(note, tensors):
+        raise StateError(f"{path} is damaged: its checksum is wrong")
+    return found

@@ -14,6 +14,7 @@ from typing import BinaryIO
 import google_crc32c
 from google.protobuf.message import DecodeError
 
+from common.atomic import PRIVATE
 from common.errors import ConfigError, DataError
 from common.events import CaptureCutOff, CaptureStopped, Emit
 from common.locks import lock
@@ -48,7 +49,8 @@ class CaptureRecord:
 class CaptureWriter:
     """Appends to a capture file. A disk that is full ends the capture, not the run."""
 
-    def __init__(self, path: Path, emit: Emit) -> None:
+    def __init__(self, path: Path, emit: Emit, flag: str = "--capture") -> None:
+        """`flag` is the one that named the file, for whoever has to choose another."""
         self._path = path
         self._emit = emit
         self._lock = threading.Lock()
@@ -56,17 +58,18 @@ class CaptureWriter:
         self._file: BinaryIO | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(PRIVATE)
             self._file = path.open("ab", buffering=0)
             if not lock(self._file):
                 self._close()
                 raise ConfigError(
-                    f"--capture {path} is being written by another process; give each its own file"
+                    f"{flag} {path} is being written by another process; give each its own file"
                 )
             self._continue(self._file)
         except (OSError, DataError) as error:
             self._close()
             reason = error.strerror if isinstance(error, OSError) else error
-            raise ConfigError(f"--capture {path} cannot be written: {reason}") from error
+            raise ConfigError(f"{flag} {path} cannot be written: {reason}") from error
 
     def _continue(self, file: BinaryIO) -> None:
         """Goes on behind the last whole record of an existing file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.errors import ConfigError, Fault, WireError
-from common.wire.codecs import CODECS, DERIVED, RAW, Codec, top_share
+from common.wire.codecs import CODECS, DERIVED, MAX_HALF, RAW, Codec, top_share
 
 CODED = ("float32", "float64")
 """Other tensors travel as they are."""
@@ -54,6 +54,19 @@ def codec_for(name: str, dtype: str, num_elements: int) -> Codec:
     itemsize = 8 if dtype == "float64" else 4
     saves = codec.num_bytes(num_elements, itemsize) < num_elements * itemsize
     return codec if saves else RAW
+
+
+def coding_error(codec: Codec, largest: float) -> float:
+    """The most that coding may change an element of a tensor whose elements are at most this large."""
+    errors = {
+        # Eleven bits, fewer for the smallest numbers; what is too large is cut off.
+        "fp16": max(2.0**-11 * largest, 2.0**-25, largest - MAX_HALF),
+        "bf16": 2.0**-8 * largest,
+        # One step of the scale, because rounding is stochastic.
+        "int8": largest / 127,
+        "topk": largest,
+    }
+    return errors[codec.name] if codec.lossy else 0.0
 
 
 def announced_codec(number: int, dtype: str, num_elements: int, block: int, kept: int) -> Codec:

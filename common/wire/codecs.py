@@ -20,7 +20,7 @@ SCALED = 2048
 """Elements that share a scale in int8: small enough that an outlier spoils few of its neighbours."""
 MAX_INDEXED = (1 << 32) - 1
 """Elements that the four bytes of an index in top-k can tell apart."""
-_MAX_HALF = 65504.0
+MAX_HALF = 65504.0
 _MAX_BRAIN = 3.3895313892515355e38
 
 
@@ -76,7 +76,7 @@ class Half(Codec):
 
     def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
         """Rounds to the nearest; saturates."""
-        out.view("<f2")[:] = np.clip(values, -_MAX_HALF, _MAX_HALF)
+        out.view("<f2")[:] = np.clip(values, -MAX_HALF, MAX_HALF)
 
     def decode(self, raw: Flat, out: Array) -> None:
         """Widens."""

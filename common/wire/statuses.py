@@ -13,6 +13,7 @@ from common.errors import (
     DamagedError,
     FedError,
     JoinError,
+    NoConnectionError,
     RunError,
     SupersededError,
     TooLargeError,
@@ -26,6 +27,8 @@ OTHER = "INTERNAL"
 """For everything that has no code of its own, such as a full disk; the client tries again."""
 _TOO_LARGE = "larger than max"
 """What gRPC says, under RESOURCE_EXHAUSTED, of a message above a limit of either side."""
+_NO_CONNECTION = "failed to connect to all addresses"
+"""What gRPC says, under UNAVAILABLE, if a call has reached nobody."""
 
 
 @dataclass(frozen=True)
@@ -67,4 +70,6 @@ def error_of(status: str, details: str) -> FedError:
             f"a message is too large for gRPC: {details}; "
             "smaller shards, fewer tensors or shorter names would fit"
         )
+    if status == "UNAVAILABLE" and details.startswith(_NO_CONNECTION):
+        return NoConnectionError(details)
     return _SEEN_AS.get(status, UnavailableError)(details)

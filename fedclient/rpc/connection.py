@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,11 +24,15 @@ from common.wire.chunks import (
     sealed,
 )
 from fedclient.rpc.download import Download
+from fedclient.rpc.reasons import told
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost, receive_round
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
+
+MAX_SHARD = 1 << 24
+"""Examples; their numbers make a message of almost the largest size."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Seat:
     indices: list[int]
     lease_s: float = 0.0
     """A client that is silent for longer is not waited for; 0: there is no such limit."""
+    sign_s: float = 0.0
+    """A client that works gives a sign of life so often; 0: the server asks for none."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +69,15 @@ class PushReply:
 class Connection:
     """A client's conversation with the server of its run."""
 
-    def __init__(self, transport: Transport, name: str) -> None:
+    def __init__(self, transport: Transport, name: str, data_dir: str = "data") -> None:
+        """`data_dir` is not named to the server."""
         self._transport = transport
         self._name = name
+        self.waiting = False
+        """Whether a call for a round is open that the server has not answered."""
+        self.spoke_at = time.monotonic()
+        """When the server last heard something, or answered what it was asked."""
+        self._data_dir = data_dir
 
     def __enter__(self) -> Connection:
         return self
@@ -80,12 +93,19 @@ class Connection:
     def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
         """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
-        request = pb.JoinRequest(protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own)
+        request = pb.JoinRequest(
+            protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own, gives_signs=True
+        )
         reply = _intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
-            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id!r}")
+            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
+        self.spoke_at = time.monotonic()
         if not 0 <= reply.lease_seconds < math.inf:
             raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
+        if not 0 <= reply.sign_seconds < math.inf:
+            raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")
+        if len(reply.shard.indices) > MAX_SHARD:
+            raise WireError.broken_contract(f"a shard has {MAX_SHARD} examples at the most")
         return Seat(
             run_id=reply.run_id,
             index=reply.index,
@@ -105,6 +125,7 @@ class Connection:
             dataset=reply.shard.dataset if reply.HasField("shard") else None,
             indices=list(reply.shard.indices),
             lease_s=reply.lease_seconds,
+            sign_s=reply.sign_seconds,
         )
 
     def pull(
@@ -121,11 +142,17 @@ class Connection:
             held_rounds=held_rounds,
             resume=download.resume(),
         )
-        first, frames = self._opened(sealed(request))
+        self.waiting = True
+        try:
+            first, frames = self._opened(sealed(request))
+        finally:
+            self.waiting, self.spoke_at = False, time.monotonic()
         kind = first.WhichOneof("frame")
         if kind == "finished":
             end = first.finished
-            return RunEnded(end.round, end.accuracy, end.reason)
+            best = (end.best.round, end.best.accuracy) if end.HasField("best") else None
+            took_part = end.took_part if end.HasField("took_part") else None
+            return RunEnded(end.round, end.accuracy, end.reason, best, took_part)
         if kind == "resend":
             return UpdateLost(first.resend.round)
         if kind != "header":
@@ -141,9 +168,10 @@ class Connection:
             except OverdueError:
                 continue
 
-    def renew(self, seat: Seat) -> None:
-        """Gives a sign of life."""
-        request = pb.RenewRequest(run_id=seat.run_id, client=self._name)
+    def renew(self, seat: Seat, *, going: bool = False) -> None:
+        """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
+        self.spoke_at = time.monotonic()
+        request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
         _intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
@@ -173,8 +201,9 @@ class Connection:
 
     def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> PushReply:
         """Says that there will be no update for this round or, if `leaving`, for any later one."""
+        declined = told(reason, self._data_dir)
         header = pb.UpdateHeader(
-            run_id=seat.run_id, client=self._name, round=r, declined=reason, leaving=leaving
+            run_id=seat.run_id, client=self._name, round=r, declined=declined, leaving=leaving
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 

@@ -54,6 +54,10 @@ class RunEnded:
     accuracy: float
     reason: str
     """Why it ended before its last round; empty if it did not."""
+    best: tuple[int, float] | None = None
+    """The round with the best model, and its accuracy."""
+    took_part: int | None = None
+    """Rounds with updates of this client in them."""
 
 
 def receive_round(

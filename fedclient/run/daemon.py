@@ -7,13 +7,14 @@ import time
 
 import torch
 
-from common.errors import UnavailableError, UnknownClientError
+from common.access import diagnosis
+from common.errors import AccessError, FedError, NoConnectionError, UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
-from fedclient.events import ConnectionLost, Joined, Joining, RunFinished
+from fedclient.events import ConnectionLost, Joined, Joining, RunFinished, Stopped
 from fedclient.rpc.connection import Connection, Seat
-from fedclient.rpc.heartbeat import heartbeat
+from fedclient.rpc.heartbeat import Heartbeat
 from fedclient.rpc.round_stream import RunEnded
 from fedclient.run.backoff import Backoff
 from fedclient.run.leaving import leaving_on_failure
@@ -44,31 +45,72 @@ class Daemon:
         self._up = Pace(config.uplink) if config.uplink is not None else None
         self._down = Pace(config.downlink) if config.downlink is not None else None
         self._participant: Participant | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._has_said_joining = False
 
     def run(self) -> RunEnded:
         """Takes part in the run until it ends; connects again as often as needed."""
+        try:
+            return self._run()
+        except Exception:
+            raise
+        except BaseException as stop:
+            self._emit(
+                Stopped(
+                    signal="SIGINT" if isinstance(stop, KeyboardInterrupt) else "SIGTERM",
+                    reason="joining" if self._participant is None else self._participant.doing,
+                    server_knows=self._heartbeat is not None and self._heartbeat.heard_good_bye,
+                )
+            )
+            raise
+
+    def _run(self) -> RunEnded:
         torch.set_num_threads(self._config.threads)
-        backoff = Backoff()
+        backoff, told = Backoff(), ""
         while True:
             try:
-                with Connection(self._transport(), self._config.name) as connection:
-                    seat = self.join(connection)
-                    with heartbeat(connection, seat):
+                with self._connection() as connection:
+                    seat = self._take_seat(connection)
+                    self._heartbeat = Heartbeat(connection, seat)
+                    with self._heartbeat:
+                        self._get_ready(connection, seat)
                         while (ended := self.take_turn(connection)) is None:
                             backoff.heard()
                         return self._finished(seat, ended)
-            except (UnavailableError, UnknownClientError) as error:
+            except (UnavailableError, UnknownClientError) as failure:
+                error = self._understood(failure)
                 silent_s = backoff.failed(self._participant and self._participant.reached)
-                if silent_s is None:
-                    self._emit(ConnectionLost(reason=str(error), give_up_s=self._config.give_up_s))
+                if silent_s is None or (error is not failure and str(error) != told):
+                    told = str(error)
+                    self._emit(ConnectionLost(reason=told, give_up_s=self._config.give_up_s))
                 elif silent_s > self._config.give_up_s:
                     raise UnavailableError(f"{error}; gave up after {silent_s:.0f} s") from error
             time.sleep(backoff.next_wait())
 
+    def _understood(self, failure: FedError) -> FedError:
+        """Why no connection can come about, in plain words; a client that has had none ends with it."""
+        if not isinstance(failure, NoConnectionError):
+            return failure
+        fault = diagnosis.fault(self._config.server, self._config.access)
+        if fault is not None and self._participant is None:
+            raise AccessError(fault) from failure
+        return failure if fault is None else UnavailableError(fault)
+
     def _finished(self, seat: Seat, ended: RunEnded) -> RunEnded:
         if not ended.reason:
-            self._emit(RunFinished(run=seat.run_id, round=ended.round, accuracy=ended.accuracy))
+            self._emit(
+                RunFinished(
+                    run=seat.run_id,
+                    round=ended.round,
+                    accuracy=ended.accuracy,
+                    best=ended.best,
+                    took_part=ended.took_part,
+                )
+            )
         return ended
+
+    def _connection(self) -> Connection:
+        return Connection(self._transport(), self._config.name, self._config.data_dir)
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is None else PACED_WINDOW_BYTES
@@ -81,13 +123,20 @@ class Daemon:
 
     def join(self, connection: Connection) -> Seat:
         """Takes a seat, and gets ready for the run if it is a new one."""
+        seat = self._take_seat(connection)
+        self._get_ready(connection, seat)
+        return seat
+
+    def _take_seat(self, connection: Connection) -> Seat:
         own = self._config.own_data
-        if self._participant is None:
+        if not self._has_said_joining:
+            self._has_said_joining = True
             self._emit(Joining(server=self._config.server))
-        seat = connection.join((own.examples, own.class_names) if own else None)
+        return connection.join((own.examples, own.class_names) if own else None)
+
+    def _get_ready(self, connection: Connection, seat: Seat) -> None:
         if self._participant is None or self._participant.run_id != seat.run_id:
             self._participant = self._participate(connection, seat)
-        return seat
 
     def _participate(self, connection: Connection, seat: Seat) -> Participant:
         emit = of_run(self._emit, seat.run_id)

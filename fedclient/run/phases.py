@@ -178,7 +178,7 @@ class StateSource(Enum):
     HELD = auto()
     """It is here, or the client has never counted and starts from zero."""
     SERVER = auto()
-    """The client has lost its c_i, and the server has sent it."""
+    """The server has sent it: the client has lost its c_i, or has computed one that does not count."""
     LOST = auto()
     """What coding left out is lost. Nobody else has that, and training goes on without it."""
 
@@ -190,10 +190,10 @@ def state_source(
 
     `came_along`: the server has sent c_i. `has_variate`: there is a c_i in this run, and not just residuals.
     """
-    if counted in on_disk or (counted == 0 and not came_along):
-        return StateSource.HELD
     if came_along:
         return StateSource.SERVER
+    if counted in on_disk or counted == 0:
+        return StateSource.HELD
     if has_variate:
         raise StateError(f"the server counts the variate of round {counted}, which is not here")
     return StateSource.LOST

@@ -8,13 +8,14 @@ import numpy as np
 
 from common.data import datasets
 from common.data.batches import Batches
-from common.errors import RunError, StateError, WrongRunError
+from common.errors import RunError, StateError, WireError, WrongRunError
 from common.events import Emit
 from common.models.build import build_model, tensor_specs
 from common.tensors.layout import Layout, fingerprint
 from fedclient.config import ClientConfig
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
 from fedclient.rpc.connection import Seat
+from fedclient.run.demands import Demands
 from fedclient.store.state import ClientState, RunState
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.training.train import Trainer
@@ -32,13 +33,17 @@ class Equipment:
     """Of the model's tensors."""
     state: RunState
     threads: int
+    demands: Demands
+    """What the run may ask for, round by round."""
 
 
 def prepare(config: ClientConfig, seat: Seat, state: ClientState, emit: Emit) -> Equipment:
     """Loads the data, builds the model and opens the state of the run; raises if they do not fit it."""
-    dataset = _dataset(config, seat, emit)
+    demands = Demands(seat, config.site, own_data=config.own_data is not None)
+    dataset = _dataset(config, seat, demands, emit)
     model = build_model(seat.model, seat.seed)
     specs = tensor_specs(model)
+    demands.require_built(Layout(specs))
     if fingerprint(specs) != seat.fingerprint:
         raise WrongRunError(
             f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
@@ -52,6 +57,7 @@ def prepare(config: ClientConfig, seat: Seat, state: ClientState, emit: Emit) ->
         Layout(specs),
         state.of_run(seat.run_id, config.name, seat.fingerprint),
         config.threads,
+        demands,
     )
 
 
@@ -70,13 +76,13 @@ def left_over(equipment: Equipment, emit: Emit) -> StoredUpdate | None:
     return update
 
 
-def _dataset(config: ClientConfig, seat: Seat, emit: Emit) -> datasets.Dataset:
+def _dataset(config: ClientConfig, seat: Seat, demands: Demands, emit: Emit) -> datasets.Dataset:
     """The client's examples with the labels, the size and the normalisation of the run."""
     if config.own_data is not None:
+        demands.require_data(config.own_data.examples)
         dataset = config.own_data.load(seat.class_names, seat.model.image_shape)
     elif seat.dataset is not None:
-        train = datasets.load(seat.dataset, "train", config.data_dir, _image_size(seat), emit)
-        dataset = _shard(train, seat.indices)
+        dataset = _assigned(seat.dataset, config.data_dir, seat, demands, emit)
     else:
         raise RunError("the server assigned no shard; start the client with --dataset or --data")
     if dataset.images.dtype == np.uint8:
@@ -89,12 +95,25 @@ def _dataset(config: ClientConfig, seat: Seat, emit: Emit) -> datasets.Dataset:
     return dataset
 
 
+def _assigned(name: str, data_dir: str, seat: Seat, demands: Demands, emit: Emit) -> datasets.Dataset:
+    """The shard that the server assigns; pictures in folders are all decoded first, at their final size."""
+    size = _image_size(seat)
+    if name == "imagefolder":
+        demands.require_data(datasets.count_pictures(data_dir, "train"))
+        return _shard(datasets.load(name, "train", data_dir, size, emit), seat.indices)
+    own = _shard(datasets.load(name, "train", data_dir, emit=emit), seat.indices)
+    demands.require_data(len(own.labels))
+    return own if size is None else datasets.resized(own, (size, size))
+
+
 def _shard(train: datasets.Dataset, indices: list[int]) -> datasets.Dataset:
     if not indices or max(indices) >= len(train.labels):
         raise RunError(
             f"the server assigned {len(indices)} examples up to number {max(indices, default=0)}, "
             f"but {train.name} has {len(train.labels)} here; both need the same data"
         )
+    if len(indices) > len(train.labels) or len(set(indices)) < len(indices):
+        raise WireError.broken_contract(f"the {len(indices)} examples of a shard must differ")
     return train.subset(np.array(indices, np.int64))
 
 

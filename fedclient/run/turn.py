@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from common.errors import FedError, SupersededError, UnavailableError, WireError
+from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.tensors.layout import Flat
@@ -16,6 +16,7 @@ from fedclient.events import (
     Diverged,
     ResidualsLost,
     RoundTrained,
+    StateDamaged,
     TrainingStarted,
     UpdateAskedFor,
     UpdateLate,
@@ -39,6 +40,10 @@ from fedclient.training.train import DivergedError
 PUSH_TRIES = 3
 """How often an update is sent that does not arrive as it was sent, before the connection is given up."""
 
+RESENDS = 5
+"""How often a server may ask for updates again before it sends a round; one that was restarted asks once."""
+RESEND_WAIT_S = 0.05
+
 
 class Participant:
     """A client in one run, with the phase it is in."""
@@ -50,9 +55,13 @@ class Participant:
         self._layout = equipment.layout
         self._state = equipment.state
         self._threads = equipment.threads
+        self._demands = equipment.demands
+        self._resends = 0
+        """How often the server has asked for an update again on this connection, and sent no round."""
         self._emit = emit
         self._download = Download()
         self.phase: Phase = phases.begin(left_over)
+        self._drops_damage()
 
     @property
     def run_id(self) -> str:
@@ -68,6 +77,16 @@ class Participant:
         arrived = phase.arrived if isinstance(phase, Handing) else None
         return self.run_id, phase.memory.last_round, self._download.position, arrived
 
+    @property
+    def doing(self) -> str:
+        """What a person is told of it."""
+        phase = self.phase
+        if isinstance(phase, Training):
+            return f"training round {phase.task.round}"
+        return (
+            f"handing in round {phase.update.round}" if isinstance(phase, Handing) else "waiting for a round"
+        )
+
     def take_turn(self, connection: Connection) -> RunEnded | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
         try:
@@ -80,6 +99,7 @@ class Participant:
                 self._push(connection, self.phase)
         except FedError:
             self.phase = phases.connection_lost(self.phase)
+            self._resends = 0
             raise
         return self.phase.result if isinstance(self.phase, Ended) else None
 
@@ -93,14 +113,32 @@ class Participant:
             self.phase = phases.update_lost(waiting, answer.round)
             in_hand = isinstance(self.phase, Handing)
             self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
+            self._pause(answer.round)
         else:
+            self._resends = 0
             self.phase = phases.round_came(waiting, answer)
+
+    def _pause(self, r: int) -> None:
+        """Takes longer and longer over a server that asks for updates only, and then leaves it."""
+        self._resends += 1
+        if self._resends > RESENDS:
+            raise RefusedError(f"the server has asked {self._resends} times for round {r} and sends no other")
+        if self._resends > 1:
+            time.sleep(RESEND_WAIT_S * 2**self._resends)
 
     def _train(self, connection: Connection, training: Training) -> None:
         task = training.task
+        self._demands.require_round(task.rules, *self._trainer.work(task.rules))
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
-        state = self._settled_state(training.received)
+        try:
+            state = self._settled_state(training.received)
+        except StateError:
+            if not self._drops_damage():
+                raise
+            # Asks for the round again, and with it for the c_i that is not here any more.
+            self.phase = phases.connection_lost(training)
+            return
         started = time.monotonic()
         try:
             with free_core(self._seat.index, self._threads):
@@ -120,6 +158,13 @@ class Participant:
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
 
+    def _drops_damage(self) -> bool:
+        """Whether there was a damaged c_i; there is none any more."""
+        reasons = self._state.drop_damaged()
+        for reason in reasons:
+            self._emit(StateDamaged(reason=reason))
+        return bool(reasons)
+
     def _settled_state(self, received: ReceivedRound) -> Flat:
         """c_i and residuals as of the round that the server says counts; drops those of all others."""
         task, counted = received.task, received.counted_round
@@ -133,10 +178,11 @@ class Participant:
             has_variate=bool(task.variates.specs),
         )
         if source is not StateSource.HELD:
-            state = layout.allocate()
+            here = counted in self._state.held_rounds()
+            # Residuals that are not here start again at zero.
+            state = self._state.read(counted, layout) if here else layout.allocate()
             if source is StateSource.SERVER and received.lost_variate is not None:
-                self._emit(VariateReturned(round=counted))
-                # Residuals, if any, start again at zero.
+                self._emit(VariateReturned(round=counted, clipped=here))
                 state[: len(received.lost_variate)] = received.lost_variate
             else:
                 self._emit(ResidualsLost(round=counted))

@@ -40,6 +40,10 @@ class MemoryRunState:
         """Drops every c_i but the one that counts."""
         self._variates = {r: flat for r, flat in self._variates.items() if r == counted}
 
+    def drop_damaged(self) -> list[str]:
+        """There is none."""
+        return []
+
     def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Does nothing: an update is stored for a later process, and there is none."""
 

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Protocol
 
 from common import json_files
+from common.atomic import PRIVATE, make_private
 from common.errors import DiskError, StateError
 from common.locks import lock
 from common.records.client import OWNER, Owner
@@ -42,6 +43,9 @@ class RunState(Protocol):
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
 
+    def drop_damaged(self) -> list[str]:
+        """Drops every c_i that is not as it was written; says what is wrong with each."""
+
     def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Stores an update until the next one."""
 
@@ -65,7 +69,8 @@ class StateDir:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private(path)
+            (path / "lock").touch(PRIVATE)
             self._lock = (path / "lock").open("w")
         except OSError as error:
             raise StateError(
@@ -100,7 +105,7 @@ class StateDir:
             )
         files = RunFiles(folder)
         with files.working():
-            json_files.write(path, owner)
+            json_files.write(path, owner, PRIVATE)
         return files
 
 
@@ -134,6 +139,20 @@ class RunFiles:
                 if r != counted:
                     self._file(r).unlink()
 
+    def drop_damaged(self) -> list[str]:
+        """Drops every c_i that is not as it was written; says what is wrong with each."""
+        reasons = []
+        with self.working():
+            for r in self.held_rounds():
+                try:
+                    safetensors_files.require_whole(self._file(r))
+                except StateError as error:
+                    if isinstance(error.__cause__, OSError):
+                        raise error.__cause__ from error  # What cannot be read now may still be whole.
+                    reasons.append(str(error))
+                    self._file(r).unlink()
+        return reasons
+
     def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Stores an update until the next one.
 
@@ -141,6 +160,7 @@ class RunFiles:
         """
         scratch = self._update.with_suffix(".tmp")
         with self.working():
+            scratch.touch(PRIVATE)
             with scratch.open("wb") as file:
                 for piece in pieces:
                     file.write(piece)
@@ -160,7 +180,7 @@ class RunFiles:
     def working(self) -> Iterator[None]:
         """Around work on the files: somebody may have taken the folder away, and disks get full."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private(self._folder)
             yield
         except OSError as error:
             raise DiskError(

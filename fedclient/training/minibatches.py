@@ -27,14 +27,19 @@ class Minibatches:
         self._index = index
         self._augmenter: Augmenter | None = None
 
-    def split(self, validation: float) -> tuple[Labels, Labels]:
+    def split(self, rules: Rules) -> tuple[Labels, Labels]:
         """Examples to train on, and examples to validate on: the same in every round."""
         n = len(self._batches)
         order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
-        held_out = min(round(validation * n), n - 1)
+        held_out = rules.held_out(n)
         if not held_out:
             return np.arange(n), order[:0]
         return np.sort(order[held_out:]), np.sort(order[:held_out])
+
+    def work(self, rules: Rules) -> tuple[int, int]:
+        """How many steps a round has, and how many examples are in each."""
+        n = len(self._batches)
+        return rules.steps(n), rules.batch(n - rules.held_out(n))
 
     def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
@@ -53,14 +58,13 @@ class Minibatches:
 
         A shard smaller than a batch is one batch, so that every client takes at least one step.
         """
-        own = self.split(rules.validation)[0]
+        own = self.split(rules)[0]
         n = len(own)
-        size = n if rules.batch_size is None else min(rules.batch_size, n)
+        size = rules.batch(n)
         per_epoch = n // size
-        steps = rules.local_steps if rules.local_steps is not None else (rules.local_epochs or 1) * per_epoch
         random = seeds.stream(self._seed, seeds.BATCHES, rules.round, self._index)
         order = np.arange(n)
-        for k in range(steps):
+        for k in range(rules.steps(len(self._batches))):
             at = k % per_epoch
             if at == 0 and size < n:
                 order = random.permutation(n)

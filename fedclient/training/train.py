@@ -14,6 +14,7 @@ from common import seeds
 from common.data.batches import Batches
 from common.errors import FedError
 from common.evaluate import evaluate
+from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind
 from fedclient.training.local_steps import LocalSteps
@@ -40,6 +41,10 @@ class Trainer:
     def examples(self) -> int:
         """Size of the shard."""
         return len(self._batches)
+
+    def work(self, rules: Rules) -> tuple[int, int]:
+        """How many steps a round has, and how many examples are in each."""
+        return self._minibatches.work(rules)
 
     def train(self, task: Task, state: Flat) -> Update:
         """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
@@ -69,7 +74,7 @@ class Trainer:
         return trained
 
     def _validate(self, task: Task) -> float | None:
-        held_out = self._minibatches.split(task.rules.validation)[1]
+        held_out = self._minibatches.split(task.rules)[1]
         if not len(held_out):
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy

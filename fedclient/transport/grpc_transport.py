@@ -11,7 +11,7 @@ import grpc
 
 from common.access.channel import open_channel
 from common.access.credentials import Credentials
-from common.errors import OverdueError, UnavailableError
+from common.errors import OverdueError, TooLargeError, UnavailableError
 from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.statuses import error_of
@@ -136,10 +136,8 @@ class GrpcTransport:
                 raise  # The channel is closed, and not from here.
             code, details = error.code().name, error.details() or "no reason given"
             mapped = error_of(code, details)
-            if type(mapped) is not UnavailableError:
+            if not isinstance(mapped, UnavailableError) or isinstance(mapped, TooLargeError):
                 raise mapped from error
-            if self._credentials.certificate is not None and "Socket closed" in details:
-                details += "; does the server trust this certificate?"
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 details += "; is it a fedserver, or one of another release?"
-            raise UnavailableError(f"no server answers at {self._server} ({code}: {details})") from error
+            raise type(mapped)(f"no server answers at {self._server} ({code}: {details})") from error

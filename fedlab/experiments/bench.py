@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -63,10 +63,13 @@ class Output:
 
     folder: Path
     page: Page
+    tables: dict[str, Table] = field(default_factory=dict)
+    """By title, in their order."""
 
     def table(self, name: str, title: str, table: Table) -> None:
         """Adds a table."""
         table.save(self.folder, name)
+        self.tables[title] = table
         self.page.heading(title)
         self.page.table(table)
 

@@ -67,8 +67,10 @@ def reproduce(
             data_dir=str(Path(data_dir).absolute()),
             emit=tell,
         )
-        report = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
-    click.echo(f"report: {report}")
+        made = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
+    for title, table in made.tables.items():
+        click.echo(f"{title}\n{table.markdown()}")
+    click.echo(f"report: {made.report}")
 
 
 @click.command(

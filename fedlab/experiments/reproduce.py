@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedlab.experiments import figures, tables
 from fedlab.experiments.bench import Bench, Output
 from fedlab.reports.page import Page
+from fedlab.reports.tables import Table
 
 EXPERIMENTS: dict[str, Callable[[Bench, Output], None]] = {
     "table1": tables.table1,
@@ -19,12 +21,22 @@ EXPERIMENTS: dict[str, Callable[[Bench, Output], None]] = {
 }
 
 
-def reproduce(what: str, bench: Bench, command: str) -> Path:
-    """Runs an experiment and writes its folder; returns the report's path."""
+@dataclass(frozen=True)
+class Made:
+    """What came of an experiment."""
+
+    report: Path
+    tables: dict[str, Table]
+    """By title."""
+
+
+def reproduce(what: str, bench: Bench, command: str) -> Made:
+    """Runs an experiment and writes its folder."""
     out = bench.folder / what
     out.mkdir(parents=True, exist_ok=True)
     page = Page(f"{what}, {bench.scale.name} scale")
     page.text(f"Made by `{command}`; all runs are in `{bench.runs}`.")
-    EXPERIMENTS[what](bench, Output(out, page))
+    output = Output(out, page)
+    EXPERIMENTS[what](bench, output)
     page.write(out / "report.html")
-    return out / "report.html"
+    return Made(out / "report.html", output.tables)

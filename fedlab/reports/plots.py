@@ -11,6 +11,7 @@ from pathlib import Path
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 PURPOSES = {"model": "#4878a8", "buffer": "#9bb8d3", "control": "#d1703c", "other": "#999999"}
@@ -32,6 +33,8 @@ def curves(title: str, x: str, y: str, series: Series, *, percent: bool = False,
     for label, (xs, ys) in series.items():
         axes.plot(xs, [100 * v for v in ys] if percent else ys, label=label, marker="o", markersize=2.5)
     axes.grid(alpha=0.25)
+    if all(float(x).is_integer() for xs, _ in series.values() for x in xs):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if log:
         axes.set_yscale("log")
     if series:
@@ -55,11 +58,15 @@ def stacked_bars(title: str, y: str, parts: Mapping[str, Mapping[str, float]]) -
 
 
 def heat_map(
-    title: str, x: str, rows: Sequence[str], values: Sequence[Sequence[float]], label: str
+    title: str, x: str, rows: Sequence[str], values: Sequence[Sequence[float]], label: str, first: int = 0
 ) -> Figure:
-    """A row per name, a column per round or class."""
+    """A row per name, a column per round or class; `first` is the number of the first column."""
     figure, axes = _axes(title, x, "", (6.4, max(1.6, 0.28 * len(rows) + 1.0)))
-    image = axes.imshow(values, aspect="auto", cmap=colormaps["viridis"], interpolation="nearest")
+    sides = (first - 0.5, first + len(values[0]) - 0.5, len(rows) - 0.5, -0.5)
+    image = axes.imshow(
+        values, aspect="auto", cmap=colormaps["viridis"], interpolation="nearest", extent=sides
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_yticks(range(len(rows)), rows, fontsize=7)
     figure.colorbar(image, ax=axes, label=label, shrink=0.9)
     return figure

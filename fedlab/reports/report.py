@@ -142,8 +142,10 @@ def _drift(run: Run) -> Figure | None:
     layers = list(dict.fromkeys(layer for record in run.rounds for layer in record.layer_drift))
     if not layers:
         return None
-    values = [[record.layer_drift.get(layer, 0.0) for record in run.rounds] for layer in layers]
-    return plots.heat_map("drift diversity by layer", "round", layers, values, "xi")
+    drifts = {record.round: record.layer_drift for record in run.rounds}
+    rounds = range(1, max(drifts) + 1)
+    values = [[drifts.get(r, {}).get(layer, 0.0) for r in rounds] for layer in layers]
+    return plots.heat_map("drift diversity by layer", "round", layers, values, "xi", first=1)
 
 
 def _shards(run: Run) -> Figure | None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import printable
+
 
 @dataclass(frozen=True)
 class Table:
@@ -19,7 +21,8 @@ class Table:
     def markdown(self) -> str:
         """The table in Markdown."""
         rule = ["---", *["---:"] * (len(self.headings) - 1)]
-        return "".join(f"| {' | '.join(line)} |\n" for line in (self.headings, rule, *self.rows))
+        lines = (self.headings, rule, *self.rows)
+        return "".join(f"| {' | '.join(map(printable, line))} |\n" for line in lines)
 
     def save(self, folder: Path, name: str) -> None:
         """Writes NAME.md, NAME.csv and NAME.json."""

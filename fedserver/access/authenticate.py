@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol
 
-from common.access.certificates import Revocations, client_certificate, minute
+from common.access.certificates import Revocations, caller_certificate, minute
 from common.errors import AccessError, printable
 from common.events import Emit
+from fedserver.access.token_bucket import TokenBuckets
 from fedserver.events.clients import TurnedAway
 from fedserver.keys.tokens import Tokens, credential_of
 
@@ -20,6 +22,10 @@ BEARER = "Bearer "
 QUIET_S = 10.0
 MAX_CERTIFICATES = 10_000
 """Whose content is kept, one for every client that a run may have; a few hundred bytes each."""
+FAILURES_PER_S, FAILURES_AT_ONCE = 10.0, 100
+PENANCE_S = 1.0
+"""With 8 streams on each, no connection tries more than eight wrong credentials a second beyond these."""
+MAX_ADDRESSES = 10_000
 MAX_REASONS = 100
 REASON_CHARACTERS = 200
 
@@ -36,9 +42,26 @@ class Caller:
     """By what it is known: a client may have had others before."""
     require_admitted: Callable[[], object] = lambda: None
     """Raises once it is not admitted any more. A call may take hours."""
+    operator: bool = False
+    """Whether it has an operator's identity, with which one cannot take part."""
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see and do what is an operator's: also whoever it is, where nobody is asked."""
+        return self.operator or self.name is None
+
+    def require_operator(self) -> None:
+        """Raises unless this caller may do what is an operator's."""
+        if not self.is_operator:
+            raise AccessError(
+                f"this is client {self.name!r}, and only an operator may do that; "
+                "an operator's identity comes from: fedserver certs issue --operator NAME"
+            )
 
     def require(self, name: str) -> None:
         """Raises unless this caller may speak for a client."""
+        if self.operator:
+            raise AccessError(f"this is operator {self.name!r}, which cannot take part as a client")
         if self.name is not None and self.name != name:
             raise AccessError(f"this is {self.name!r}, which cannot speak for {name!r}")
 
@@ -67,10 +90,10 @@ class CertificateAuthenticator:
         self._revocations = revocations
         self._clock = clock
         # Parsing takes 40 us, little enough for an event loop, and happens once for every certificate.
-        self._read = lru_cache(MAX_CERTIFICATES)(client_certificate)
+        self._read = lru_cache(MAX_CERTIFICATES)(caller_certificate)
 
     def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
-        """The client that the certificate names."""
+        """The client or operator that the certificate names."""
         if pem is None:
             raise AccessError("expected a client's certificate, got none")
         shown = self._read(pem)
@@ -84,7 +107,7 @@ class CertificateAuthenticator:
                 raise AccessError(f"the certificate of {shown.name} expired on {until}", credential)
 
         require_admitted()
-        return Caller(peer, shown.name, credential, require_admitted)
+        return Caller(peer, shown.name, credential, require_admitted, shown.operator)
 
 
 class TokenAuthenticator:
@@ -94,12 +117,33 @@ class TokenAuthenticator:
         self._tokens = tokens
 
     def admit(self, peer: str, pem: bytes | None, authorization: str) -> Caller:
-        """The client that the token was issued to."""
+        """The client or operator that the token was issued to."""
         if not authorization.startswith(BEARER):
             raise AccessError("expected a token, got none; give the client --token-file")
         token = authorization.removeprefix(BEARER)
-        name = self._tokens.name_of(token)
-        return Caller(peer, name, credential_of(token), lambda: self._tokens.name_of(token))
+        holder = self._tokens.holder_of(token)
+        credential = credential_of(token)
+        return Caller(peer, holder.name, credential, lambda: self._tokens.holder_of(token), holder.operator)
+
+
+class Penance:
+    """Lets callers wait who have shown wrong credentials too often from one address.
+
+    Only wrong ones are held up, and the address is not shut out: others behind it are not to suffer.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._failures = TokenBuckets(FAILURES_PER_S, FAILURES_AT_ONCE, MAX_ADDRESSES, now)
+        self._sleep = sleep
+
+    async def serve(self, peer: str) -> None:
+        """A caller at this address was not let in; what it is told may have to wait."""
+        if not self._failures.take(peer.rpartition(":")[0]):
+            await self._sleep(PENANCE_S)
 
 
 class Refusals:

@@ -15,7 +15,9 @@ from types import TracebackType
 
 from fedserver.access.authenticate import Refusals
 
+_MISNAMED = re.compile(rb"No match found for server name: (\S+)")
 _FAILED = re.compile(rb"Handshake failed with error .*OPENSSL_internal:(\w+)(?:: (.*))?")
+_UNTRUSTING = "it does not accept this server's certificate"
 _WORDS = {
     "certificate has expired": "its certificate has expired",
     "certificate is not yet valid": "its certificate is not valid yet",
@@ -25,11 +27,22 @@ _WORDS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has shown no certificate",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
     "HTTP_REQUEST": "it does not speak TLS",
+    "UNSUPPORTED_PROTOCOL": "it speaks an old version of TLS only",
+    "NO_SHARED_CIPHER": "it knows no cipher that is allowed here",
+    "BAD_PACKET_LENGTH": _UNTRUSTING,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _UNTRUSTING,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _UNTRUSTING,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _UNTRUSTING,
+    "TLSV1_ALERT_UNKNOWN_CA": _UNTRUSTING,
 }
 
 
 def in_words(line: bytes) -> str | None:
     """Why a handshake failed, if a line of gRPC's tells of one."""
+    if misnamed := _MISNAMED.search(line):
+        return (
+            f"a connection: it asks for {misnamed[1].decode(errors='replace')}, and server.pem is for others"
+        )
     found = _FAILED.search(line)
     if found is None:
         return None

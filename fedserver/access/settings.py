@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,7 +52,8 @@ class AccessSettings:
         """Who is let in."""
         if self.tokens is not None:
             if not self.tokens.is_dir():
-                raise ConfigError(f"--tokens {self.tokens}: no such folder; see fedserver tokens issue")
+                command = shlex.join(["fedserver", "tokens", "issue", "NAME", "--dir", str(self.tokens)])
+                raise ConfigError(f"--tokens {self.tokens}: no such folder; make it with: {command}")
             return TokenAuthenticator(Tokens(self.tokens))
         if self.certs is None:
             return NoAuthentication()
@@ -63,9 +65,12 @@ class AccessSettings:
         """The files for TLS; None without."""
         if self.certs is None:
             return None
-        from common.access.certificates import require_usable
+        from common.access.certificates import SERVER_USE, certificate, is_for, read, remedy, require_usable
 
         cert, key = (self.certs / f"{SERVER}.{kind}" for kind in ("pem", "key"))
         require_usable(cert, key, datetime.now(UTC))
+        if not is_for(read(cert, certificate), SERVER_USE):
+            new = remedy(self.certs, "--server")
+            raise ConfigError(f"{cert} is not a server's certificate but a client's; issue one with: {new}")
         ca = (self.certs / "ca.pem").read_bytes() if self.tokens is None else None
         return TlsFiles(key.read_bytes(), cert.read_bytes(), ca)

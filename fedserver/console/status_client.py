@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from common.access import diagnosis
 from common.access.channel import open_channel
 from common.access.credentials import Access, Credentials
-from common.errors import UnavailableError
+from common.errors import AccessError, UnavailableError
 from common.wire.calls import CALLS, SERVICE
 from common.wire.chunks import name_of, parsed, sealed
 from common.wire.messages import DIRECTIONS
@@ -29,10 +31,11 @@ def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> di
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
                 raise meaning from error
+            _require_possible(server, access)
             raise UnavailableError(
                 f"no server answers at {server}; start one with: fedserver run --listen {server}"
             ) from error
-    return status_values(parsed(pb.StatusReply, reply))
+    return status_values(parsed(pb.StatusReply, reply or b""))
 
 
 def status_values(reply: pb.StatusReply) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,
+        "needed": reply.needed,
         "clients": [
             {
                 "name": client.name,
@@ -57,13 +61,20 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
                 "examples": client.examples,
                 "counted_round": client.counted_round,
                 "state": client.state,
+                "last_seen_seconds": _if_known(client, "last_seen_seconds"),
+                "reason": client.reason,
             }
             for client in reply.clients
         ],
         "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
         "bytes": counts,
         "traffic": _traffic(reply),
+        "others": reply.others,
     }
+
+
+def _if_known(message: Message, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
 
 
 def require_health(server: str, access: Access | None = None, timeout_s: float = 3.0) -> None:
@@ -73,10 +84,18 @@ def require_health(server: str, access: Access | None = None, timeout_s: float =
             request = health_pb2.HealthCheckRequest(service=SERVICE)
             reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
         except grpc.RpcError as error:
+            _require_possible(server, access)
             raise UnavailableError(f"no server answers at {server}: {error.code().name}") from error
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
         status = health_pb2.HealthCheckResponse.ServingStatus.Name(reply.status)
         raise UnavailableError(f"the server at {server} does not serve: {status}")
+
+
+def _require_possible(server: str, access: Access | None) -> None:
+    """Raises if no connection can come about, whether or not there is a server."""
+    fault = diagnosis.fault(server, access or Access())
+    if fault is not None:
+        raise AccessError(fault)
 
 
 def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:
@@ -86,6 +105,6 @@ def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]
         table.setdefault(count.client, {})[count.direction] = {
             "payload": count.payload,
             "encoded": count.encoded,
-            "socket": count.socket if count.HasField("socket") else None,
+            "socket": _if_known(count, "socket"),
         }
     return table

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from fedserver.keys.issued import Issued
+from fedserver.keys.issued import SERVER, Issued
+
+MOST_COLUMNS = 10_000
 
 
 def show_status(status: dict[str, Any]) -> None:
@@ -18,24 +21,28 @@ def show_status(status: dict[str, Any]) -> None:
     accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
     console.print(
         f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
-        f"{status['phase']}, round {status['round']} of {status['rounds']}{accuracy}",
+        f"{_phase(status)}{accuracy}",
         highlight=False,
     )
-    clients = Table("client", "index", "examples", "last counted", "state")
+    clients = Table("client", "number", "examples", "last counted", "state", "last seen")
     for client in status["clients"]:
         clients.add_row(
             client["name"],
-            str(client["index"]),
+            "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
             str(client["examples"]),
             str(client["counted_round"]),
-            client["state"],
+            f"{client['state']}: {client['reason']}" if client["reason"] else client["state"],
+            _ago(client["last_seen_seconds"]),
         )
     console.print(clients)
+    if status["others"]:
+        console.print(f"and {status['others']} others, whom an operator can see", highlight=False)
     purposes = list(status["bytes"]["down"])
     traffic = Table("bytes", *purposes)
     for direction, counts in status["bytes"].items():
         traffic.add_row(direction, *(f"{counts.get(purpose, 0):,}" for purpose in purposes))
-    console.print(traffic)
+    if purposes:
+        console.print(traffic)
     by_client = Table("client", "direction", "payload", "encoded", "on the socket")
     for client, directions in status["traffic"].items():
         for direction, counts in directions.items():
@@ -46,19 +53,32 @@ def show_status(status: dict[str, Any]) -> None:
     console.print(by_client)
 
 
+def _phase(status: dict[str, Any]) -> str:
+    """What a run is doing; one that waits for clients says how many are missing."""
+    if status["phase"] == "waiting" and status["needed"]:
+        return f"waiting, {len(status['clients'])} of {status['needed']} clients are here"
+    return f"{status['phase']}, round {status['round']} of {status['rounds']}"
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else "now" if seconds < 1 else f"{seconds:.0f} s ago"
+
+
 def show_certificates(entries: Iterable[Issued]) -> None:
-    """Prints certificates as a table, with the beginning of each serial."""
-    table = Table()
-    for title in ("name", "kind", "state", "from", "until", "for", "serial"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("from", "until"))
+    """Prints certificates as a table, with the beginning of each serial; no name is ever broken in two."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("name", "kind", "state", "until", "serial", "hosts"):
+        table.add_column(title, no_wrap=True)
     for entry in entries:
         table.add_row(
             entry.name,
             entry.kind,
             entry.state,
-            f"{entry.valid_from:%Y-%m-%d}",
             f"{entry.valid_until:%Y-%m-%d}",
-            "\n".join(entry.sans),
             f"{entry.serial:x}"[:8],
+            "\n".join(entry.sans if entry.kind == SERVER else ()),
         )
-    Console().print(table)
+    console = Console(markup=False)
+    needed = Measurement.get(console, console.options.update(max_width=MOST_COLUMNS), table).maximum
+    console.width = max(console.width, needed)
+    console.print(table)

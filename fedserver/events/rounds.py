@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from common.events import Event, Level
+from fedserver.events.clients import listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +44,18 @@ class UpdateDeclined(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateLeftOut(Event):
-    """An update does not count because it is too large."""
+class UpdateClipped(Event):
+    """An update is too large, so that it counts less."""
 
     level: ClassVar[Level] = Level.WARNING
-    times_median: float
+    times_usual: float
     bound: float
+    share: float
+    """What is left of its weight."""
 
     def text(self) -> str:
-        size = f"its update is {self.times_median:.3g} times the median, the bound is {self.bound:g}"
-        return f"round {self.round}: leaves out {self.client}: {size}"
+        size = f"it is {self.times_usual:.3g} times as large as is usual, --norm-bound is {self.bound:g}"
+        return f"round {self.round}: the update of {self.client} counts {self.share:.1%}: {size}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +84,44 @@ class QuorumMissed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuorumLost(Event):
+    """So many clients have left that the round cannot close unless some of them come back."""
+
+    level: ClassVar[Level] = Level.WARNING
+    left: Sequence[str]
+    needed: int
+    patience_s: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round}: {self.needed} clients are needed and too many have left; "
+            f"waiting {self.patience_s:.0f} s for {listed(self.left)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundHeldUp(Event):
+    """A round waits for clients that take much longer than the others; `clients` says what they do."""
+
+    clients: Sequence[str]
+    updates: int
+    drawn: int
+    seconds: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round} has waited {self.seconds:.0f} s and waits for {listed(self.clients)}; "
+            f"{self.updates} of {self.drawn} in"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundClosed(Event):
     """A round counts, and its record is written."""
 
     rounds: int
     accuracy: float | None
+    validation_accuracy: float | None
     train_loss: float
     updates: int
     down_bytes: int
@@ -93,6 +130,8 @@ class RoundClosed(Event):
 
     def text(self) -> str:
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.2%}, "
+        if self.validation_accuracy is not None:
+            accuracy += f"validation accuracy {self.validation_accuracy:.2%}, "
         return (
             f"round {self.round}/{self.rounds}: {accuracy}train loss {self.train_loss:.4f}, "
             f"{self.updates} updates, {self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up, "

@@ -2,7 +2,7 @@
 
 ca.pem, ca.key           the authority; ca.pem goes to everybody, ca.key to nobody
 server.pem, server.key   for the server
-NAME.pem, NAME.key       for the client NAME
+NAME.pem, NAME.key       for the client or operator NAME
 crl.pem                  the certificates that were revoked
 issued/SERIAL.pem        every certificate that was ever issued
 
@@ -13,7 +13,7 @@ and a renewed certificate can still be revoked by its old serial.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from common import atomic
-from common.access.certificates import certificate, minute, private_key, read, revocation_list
+from common.access.certificates import certificate, hosts_of, minute, private_key, read, revocation_list
 from common.errors import CertificateError, ConfigError, StateError
 from common.locks import lock
 from common.names import natural, require_name
-from fedserver.keys.issued import AUTHORITY_DAYS, DAYS, HOSTS, SERVER, Issued
+from fedserver.keys.issued import AUTHORITY_DAYS, CLIENT, DAYS, HOSTS, OPERATOR, SERVER, Issued
 from fedserver.keys.signer import Signer, describe, key_pem, new_key
 
 _RESERVED = ("ca", "crl")
@@ -61,12 +61,21 @@ class Authority:
             self._hand_out(SERVER, server, key)
 
     def issue(
-        self, name: str, days: int = DAYS, *, hosts: Sequence[str] | None = None, renew: bool = False
+        self,
+        name: str,
+        days: int = DAYS,
+        *,
+        hosts: Sequence[str] | None = None,
+        operator: bool = False,
+        renew: bool = False,
     ) -> Issued:
-        """Makes NAME.pem and NAME.key for a client or, with `hosts`, for a server."""
+        """Makes NAME.pem and NAME.key for a client, an operator or, with `hosts`, a server.
+
+        No hosts at all stand for those of the certificate that this server has.
+        """
         require_name(name)
-        kind = "client" if hosts is None else SERVER
-        if name.lower() in _RESERVED or (kind == "client" and name.lower() == SERVER):
+        kind = SERVER if hosts is not None else OPERATOR if operator else CLIENT
+        if name.lower() in _RESERVED or (kind != SERVER and name.lower() == SERVER):
             raise ConfigError(f"a {kind}'s certificate cannot be called {name!r}; choose another name")
         self._require_made()
         with self._locked():
@@ -79,9 +88,9 @@ class Authority:
             self._require_free(name, kind, renew)
             key = new_key()
             if hosts is None:
-                issued = signer.for_client(name, key, days, now)
+                issued = signer.for_caller(name, key, days, now, operator=operator)
             else:
-                issued = signer.for_server(name, hosts, key, days, now)
+                issued = signer.for_server(name, hosts or self._hosts(name), key, days, now)
             self._hand_out(name, issued, key)
             return describe(issued, set(), now)
 
@@ -124,12 +133,23 @@ class Authority:
                 ) from error
         return sorted(found, key=lambda entry: (natural(entry.name), entry.valid_from, entry.serial))
 
+    def _hosts(self, name: str) -> Sequence[str]:
+        """The hosts of the certificate that a server has, else of the one that there is from the start."""
+        newest = sorted(self._issued(), key=lambda entry: entry.valid_from)
+        known = {entry.name: entry.sans for entry in newest if entry.kind == SERVER}
+        for here in (name, SERVER):
+            with suppress(CertificateError):  # It may have been moved to where the server runs.
+                known[here] = tuple(hosts_of(read(self.folder / f"{here}.pem", certificate)))
+        return known.get(name) or known.get(SERVER) or HOSTS
+
     def _require_free(self, name: str, kind: str, renew: bool) -> None:
         for entry in self._issued():
             if entry.name != name or entry.state in ("revoked", "expired"):
                 continue
             if entry.kind != kind:
-                raise ConfigError(f"{name!r} is a {entry.kind} already; choose another name for this {kind}")
+                raise ConfigError(
+                    f"{name!r} is already known as {entry.kind}; choose another name for this {kind}"
+                )
             if not renew:
                 raise ConfigError(
                     f"{name!r} has a certificate until {minute(entry.valid_until)}; give --renew for another"

@@ -53,7 +53,11 @@ def init(folder: Path, hosts: tuple[str, ...], days: int) -> None:
     click.echo(f"{folder}/ca.pem goes to every client, {folder}/ca.key to nobody")
 
 
-@certs.command(epilog=commandline.example("fedserver certs issue clinic-a --days 90"))
+@certs.command(
+    epilog=commandline.example(
+        "fedserver certs issue clinic-a --days 90", "fedserver certs issue --operator alice"
+    )
+)
 @click.argument("name", required=False)
 @authority_option
 @click.option("--days", default=DAYS, help="Days that it is valid, though never longer than the authority.")
@@ -64,24 +68,35 @@ def init(folder: Path, hosts: tuple[str, ...], days: int) -> None:
     "--server", is_flag=True, help="Issue it to a server, which is called server unless NAME is given."
 )
 @click.option(
+    "--operator", is_flag=True, help="Issue it to an operator, who sees everything and takes no part."
+)
+@click.option(
     "--host",
     "hosts",
     multiple=True,
-    help="With --server: its name or address; repeatable.  [default: as for init]",
+    help="With --server: its name or address; repeatable.  [default: those of its last certificate]",
 )
 def issue(
-    name: str | None, folder: Path, days: int, renew: bool, server: bool, hosts: tuple[str, ...]
+    name: str | None,
+    folder: Path,
+    days: int,
+    renew: bool,
+    server: bool,
+    operator: bool,
+    hosts: tuple[str, ...],
 ) -> None:
     """Make NAME.pem and NAME.key, for the client of that name."""
     if name is None and not server:
         raise click.UsageError("give the client's NAME, or --server")
+    if server and operator:
+        raise click.UsageError("--server and --operator exclude each other; give one of them")
     if hosts and not server:
         raise click.UsageError("--host goes with --server")
     from common.access.certificates import minute
     from fedserver.keys.authority import Authority
 
     issued = Authority(folder).issue(
-        name or SERVER, days, hosts=(hosts or HOSTS) if server else None, renew=renew
+        name or SERVER, days, hosts=hosts if server else None, operator=operator, renew=renew
     )
     click.echo(
         f"{folder}/{issued.name}.pem and {folder}/{issued.name}.key for {issued.kind} {issued.name} "
@@ -131,13 +146,16 @@ def tokens_option(function: Any) -> Any:
     is_flag=True,
     help="Issue another one although a valid one exists, which is then no longer valid.",
 )
-def issue_token(name: str, folder: Path, days: int, renew: bool) -> None:
+@click.option(
+    "--operator", is_flag=True, help="Issue it to an operator, who sees everything and takes no part."
+)
+def issue_token(name: str, folder: Path, days: int, renew: bool, operator: bool) -> None:
     """Make NAME.token, for the client of that name."""
     from common.access.certificates import minute
     from fedserver.keys.tokens import Tokens
 
-    issued = Tokens(folder).issue(name, days, renew=renew)
-    click.echo(f"{folder}/{name}.token for client {name}, until {minute(issued.valid_until)}")
+    issued = Tokens(folder).issue(name, days, operator=operator, renew=renew)
+    click.echo(f"{folder}/{name}.token for {issued.kind} {name}, until {minute(issued.valid_until)}")
 
 
 @tokens.command(name="show", epilog=commandline.example("fedserver tokens show --json"))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-SERVER = "server"
+SERVER, CLIENT, OPERATOR = "server", "client", "operator"
 HOSTS = ("localhost", "127.0.0.1", "::1")
 DAYS = 365
 """How long a certificate lasts unless said otherwise."""
@@ -21,7 +21,7 @@ class Issued:
 
     name: str
     kind: str
-    """ca, server or client."""
+    """ca, server, client or operator."""
     serial: int
     valid_from: datetime
     valid_until: datetime

@@ -1,6 +1,6 @@
 """The key of a certificate authority, and the documents it signs.
 
-Keys are EC P-256. A client's certificate names it as a URI, since not every client name is a DNS name.
+Keys are EC P-256. A client's or operator's certificate names it as a URI, since not every name is a DNS name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import NameOID
 
-from common.access.certificates import CLIENT_URI
+from common.access.certificates import CLIENT_URI, CLIENT_USE, OPERATOR_URI, SERVER_USE, is_for
 from common.errors import ConfigError
-from fedserver.keys.issued import MAX_DAYS, SERVER, Issued
+from fedserver.keys.issued import CLIENT, MAX_DAYS, OPERATOR, SERVER, Issued
 
 BACKDATED = timedelta(minutes=10)
 """How far a peer's clock may be behind the authority's."""
@@ -45,12 +45,18 @@ class Signer:
         builder = builder.add_extension(_usage(authority=True), critical=True)
         return cls(key, builder.sign(key, hashes.SHA256()))
 
-    def for_client(
-        self, name: str, key: ec.EllipticCurvePrivateKey, days: int, now: datetime
+    def for_caller(
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        days: int,
+        now: datetime,
+        *,
+        operator: bool = False,
     ) -> x509.Certificate:
-        """A certificate with which a client shows who it is."""
-        sans = [x509.UniformResourceIdentifier(CLIENT_URI + name)]
-        return self._issue(name, sans, ExtendedKeyUsageOID.CLIENT_AUTH, key, days, now)
+        """A certificate with which a client, or an operator, shows who it is."""
+        sans = [x509.UniformResourceIdentifier((OPERATOR_URI if operator else CLIENT_URI) + name)]
+        return self._issue(name, sans, CLIENT_USE, key, days, now)
 
     def for_server(
         self, name: str, hosts: Sequence[str], key: ec.EllipticCurvePrivateKey, days: int, now: datetime
@@ -59,7 +65,7 @@ class Signer:
         if not hosts:
             raise ConfigError("--host must name at least one host of the server, got none")
         sans = [_alternative_name(host) for host in dict.fromkeys(hosts)]
-        return self._issue(name, sans, ExtendedKeyUsageOID.SERVER_AUTH, key, days, now)
+        return self._issue(name, sans, SERVER_USE, key, days, now)
 
     def revocation_list(
         self, revoked: Iterable[x509.RevokedCertificate], now: datetime
@@ -118,9 +124,10 @@ def describe(issued: x509.Certificate, revoked: set[int], now: datetime) -> Issu
     if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
         kind, sans = "ca", []
     else:
-        purposes = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        kind = SERVER if ExtendedKeyUsageOID.SERVER_AUTH in purposes else "client"
         sans = list(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        kind = SERVER if is_for(issued, SERVER_USE) else CLIENT
+        if any(str(san.value).startswith(OPERATOR_URI) for san in sans):
+            kind = OPERATOR
     return Issued(
         name=str(issued.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value),
         kind=kind,

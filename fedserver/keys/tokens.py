@@ -1,7 +1,8 @@
 """Enrolment tokens, for federations that can do without certificates: a folder with two files per client.
 
-NAME.token   the secret, for the client; it can be removed here once it is handed over
-NAME.json    what the server needs to recognise it: a SHA-256 of it, its end, and whether it was revoked
+NAME.token   the secret, for the client or operator; it can be removed here once it is handed over
+NAME.json    what the server needs to recognise it: a SHA-256 of it, its end, whether it was revoked, and
+             whether it is an operator's
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hmac
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,23 +21,37 @@ from common.access.certificates import minute
 from common.atomic import file_stamp
 from common.errors import AccessError, ConfigError, StateError
 from common.names import is_name, natural, require_name
-from fedserver.keys.issued import DAYS, MAX_DAYS, Issued
+from fedserver.keys.issued import CLIENT, DAYS, MAX_DAYS, OPERATOR, Issued
 
 SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a client's token."""
+    """What is known of a token."""
 
     sha256: str
     valid_from: datetime
     valid_until: datetime
     revoked: bool
+    operator: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Whose it is."""
+        return OPERATOR if self.operator else CLIENT
 
     def state(self, now: datetime) -> str:
         """valid, revoked or expired."""
         return "revoked" if self.revoked else "expired" if now > self.valid_until else "valid"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Whose a token is."""
+
+    name: str
+    operator: bool
 
 
 class Tokens:
@@ -48,31 +63,43 @@ class Tokens:
         self._known: dict[str, tuple[object, Record]] = {}
         """Records by name, each with the stamp of the file that it was read from."""
 
-    def issue(self, name: str, days: int = DAYS, *, renew: bool = False) -> Issued:
-        """Makes NAME.token; the token that this client had is not valid any more."""
+    def issue(self, name: str, days: int = DAYS, *, operator: bool = False, renew: bool = False) -> Issued:
+        """Makes NAME.token; the token that this client or operator had is not valid any more."""
         require_name(name)
         if not 1 <= days <= MAX_DAYS:
             raise ConfigError(f"--days must be from 1 to {MAX_DAYS}, got {days}")
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        now, record = self._clock(), None if renew else self._read(name)
-        if record is not None and record.state(now) == "valid":
-            until = minute(record.valid_until)
-            raise ConfigError(f"{name!r} has a token until {until}; give --renew to replace it")
+        now, known = self._clock(), self._known_before(name, renew)
+        if known is not None and known.state(now) == "valid":
+            if known.operator != operator:
+                raise ConfigError(f"{name!r} is already known as {known.kind}; choose another name")
+            if not renew:
+                until = minute(known.valid_until)
+                raise ConfigError(f"{name!r} has a token until {until}; give --renew to replace it")
         token = f"{name}:{secrets.token_urlsafe(SECRET_BYTES)}"
-        record = Record(_hash(token), now, now + timedelta(days=days), False)
+        record = Record(_hash(token), now, now + timedelta(days=days), False, operator)
         atomic.write_bytes(self.folder / f"{name}.token", f"{token}\n".encode(), 0o600)
         self._write(name, record)
         return self._described(name, record)
 
+    def _known_before(self, name: str, renew: bool) -> Record | None:
+        """What is known of a name; a damaged record may be replaced."""
+        try:
+            return self._read(name)
+        except StateError:
+            if renew:
+                return None
+            raise
+
     def revoke(self, name: str) -> bool:
-        """Makes a client's token invalid; returns whether it was valid before."""
+        """Makes a token invalid; returns whether it was valid before."""
         record = self._read(name) if is_name(name) else None
         if record is None:
             raise ConfigError(
                 f"expected a name that has a token, got {name!r}; "
                 f"see: fedserver tokens show --dir {self.folder}"
             )
-        self._write(name, Record(record.sha256, record.valid_from, record.valid_until, True))
+        self._write(name, replace(record, revoked=True))
         return not record.revoked
 
     def show(self) -> list[Issued]:
@@ -81,8 +108,8 @@ class Tokens:
         records = ((name, self._read(name)) for name in names)
         return [self._described(name, record) for name, record in records if record is not None]
 
-    def name_of(self, token: str) -> str:
-        """The client that a token was issued to; raises unless it is valid. Any secret takes as long."""
+    def holder_of(self, token: str) -> Holder:
+        """Whom a token was issued to; raises unless it is valid. Any secret takes as long."""
         name = token.partition(":")[0]
         record = self._current(name) if is_name(name) else None
         expected = record.sha256 if record is not None else _hash("")
@@ -95,12 +122,12 @@ class Tokens:
             raise AccessError(
                 f"the token of {name} expired on {minute(record.valid_until)}", credential_of(token)
             )
-        return name
+        return Holder(name, record.operator)
 
     def _described(self, name: str, record: Record) -> Issued:
         return Issued(
             name=name,
-            kind="token",
+            kind=record.kind,
             serial=int(record.sha256[:16], 16),
             valid_from=record.valid_from,
             valid_until=record.valid_until,
@@ -126,7 +153,9 @@ class Tokens:
         try:
             found = json.loads(path.read_text())
             start, end = (_moment(found[key]) for key in ("valid_from", "valid_until"))
-            return Record(str(found["sha256"]), start, end, bool(found["revoked"]))
+            return Record(
+                str(found["sha256"]), start, end, bool(found["revoked"]), found.get("operator") is True
+            )
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:

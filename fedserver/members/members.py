@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from common import seeds
 from common.errors import FedError, JoinError, SupersededError, UnavailableError, UnknownClientError
 from common.events import Emit, unheard
 from common.names import natural, require_name
-from fedserver.access.token_bucket import TokenBucket
 from fedserver.events.clients import ClientJoined, ClientsAwaited, ClientsGathered
-from fedserver.members.leases import Leases
+from fedserver.members.join_limit import MAX_WAITING, JoinLimit
+from fedserver.members.presence import Presence
 from fedserver.members.seats import (
     Member,
     OwnData,
@@ -20,11 +19,8 @@ from fedserver.members.seats import (
     require_known_classes,
     require_same_data,
     require_usable,
+    selection,
 )
-
-JOINS_PER_S = 200.0
-MAX_WAITING = 1000
-"""Clients that may wait for a seat, in addition to those there are seats for."""
 
 
 class Members:
@@ -34,7 +30,11 @@ class Members:
     """
 
     def __init__(
-        self, num_clients: int, needed: int | None = None, leases: Leases | None = None, emit: Emit = unheard
+        self,
+        num_clients: int,
+        needed: int | None = None,
+        presence: Presence | None = None,
+        emit: Emit = unheard,
     ) -> None:
         """A run starts with as many as are `needed`; None: with all."""
         self.num_clients = num_clients
@@ -47,14 +47,15 @@ class Members:
         """Set once the run can start."""
         self.unwritten: set[str] = set()
         """Names whose seats were given after the start and are not on disk yet."""
-        self.leases = leases or Leases(None)
+        self.presence = presence or Presence()
+        self.leases = self.presence.leases
         self._emit = emit
         self._gone: dict[int, str] = {}
         """Why a client has left, by index."""
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
         self._waiting_changed = asyncio.Event()
         self._gathering = False
-        self._joins = TokenBucket(JOINS_PER_S, MAX_WAITING + num_clients)
+        self._joins = JoinLimit(num_clients)
         self._shards: Sequence[Sequence[int]] | None = None
         self._class_names: tuple[str, ...] = ()
 
@@ -105,12 +106,12 @@ class Members:
     async def join(self, name: str, own_data: OwnData | None) -> Member:
         """A seat: at once for a known name and after the start, else when enough clients are here."""
         require_name(name)
-        if not self._joins.take() or len(self.waiting) > self.num_clients + MAX_WAITING:
+        if not self._joins.take(name) or len(self.waiting) > self.num_clients + MAX_WAITING:
             raise UnavailableError("too many clients join at once; try again")
         require_usable(name, own_data)
         member = await self._seat_or_wait(name, own_data)
         self._gone.pop(member.index, None)
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, name)
         return member
 
     async def _seat_or_wait(self, name: str, own_data: OwnData | None) -> Member:
@@ -153,7 +154,7 @@ class Members:
     def heard_of(self, name: str) -> Member:
         """The member of this name, which has just given a sign of life."""
         member = self.get(name)
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, name)
         return member
 
     def leave(self, member: Member, reason: str) -> bool:
@@ -191,10 +192,8 @@ class Members:
 
         Seed and round alone decide, except that clients that are gone are taken only where too few are here.
         """
-        n, s = self.num_clients, size or self.num_clients
-        order = range(n) if s == n else seeds.stream(seed, seeds.SELECTION, r).permutation(n)
-        seated = [int(i) for i in order if int(i) in self.by_index]
-        return sorted(sorted(seated, key=self.is_gone)[:s])
+        seated = [i for i in selection(self.num_clients, size, seed, r) if i in self.by_index]
+        return sorted(sorted(seated, key=self.is_gone)[:size])
 
     def written_down(self) -> None:
         """All seats are on disk."""
@@ -208,7 +207,7 @@ class Members:
 
     def _add(self, member: Member) -> Member:
         self.by_name[member.name] = self.by_index[member.index] = member
-        self.leases.renew(member.index)
+        self.presence.heard(member.index, member.name)
         return member
 
     def _seat(self, name: str, own_data: OwnData | None) -> Member:

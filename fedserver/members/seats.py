@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from common import seeds
 from common.errors import JoinError, StateError
 from common.names import class_number
 from common.records.run import Seat
@@ -77,6 +78,13 @@ def require_same_data(member: Member, own_data: OwnData | None) -> None:
     own = own_data.examples if own_data is not None else None
     if own != (member.examples if member.shard is None else None):
         raise JoinError(f"client {member.name!r} comes back with other data than it joined with")
+
+
+def selection(num_clients: int, size: int | None, seed: int, r: int) -> list[int]:
+    """In which order clients are drawn for a round of `size` clients; None: of all."""
+    if size in (None, num_clients):
+        return list(range(num_clients))
+    return [int(i) for i in seeds.stream(seed, seeds.SELECTION, r).permutation(num_clients)]
 
 
 def no_seat(name: str, num_clients: int) -> JoinError:

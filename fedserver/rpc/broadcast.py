@@ -24,9 +24,8 @@ def broadcast(
     tensors = manifest(encoding)
     counted = variates.counted.get(member.index, 0)
     held = set(request.held_rounds) or {request.after_round}
-    c_i = variates.read(member.index) if counted not in {0} | held else None
+    c_i = variates.lost(member.index, held)
     if c_i is not None:
-        # What its client no longer holds.
         frames = [*frames, *chunk_frames(variates.layout, c_i, first_index=len(tensors))]
         tensors += manifest(Encoding(variates.layout))
     header = current.rules.to_header()

@@ -8,15 +8,17 @@ from typing import Any
 
 import grpc
 
-from common.errors import AccessError, CertificateError, FedError
+from common.errors import AccessError, CertificateError, FedError, StateError
 from common.wire.calls import CALLS, SERVICE, Call
 from common.wire.statuses import status_of
-from fedserver.access.authenticate import Authenticator, Caller, Refusals
+from fedserver.access.authenticate import Authenticator, Caller, Penance, Refusals
 from fedserver.rpc.service import Service
 
 MAX_DETAILS = 1000
 """Characters of an error that go to a peer; its own words may be in it, and metadata has a limit."""
 HEALTH = "/grpc.health.v1.Health/"
+MAX_WATCHERS = 64
+"""Calls of strangers that may stay open, since anyone may watch the health: each holds a connection."""
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
@@ -36,6 +38,8 @@ class Endpoint:
         self._service = service
         self._authenticator = authenticator
         self._refusals = refusals
+        self._penance = Penance()
+        self._watchers = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a gRPC server."""
@@ -45,11 +49,25 @@ class Endpoint:
     async def admit(self, method: str, context: Context) -> None:
         """Notes who makes a call, or ends it before any of it is read. Anyone may ask for health."""
         if method.startswith(HEALTH):
+            await self._admit_watcher(method, context)
             return
         try:
             _caller.set(self._identified(context))
         except FedError as error:
+            await self._penance.serve(context.peer())
             await self._abort(context, error)
+
+    async def _admit_watcher(self, method: str, context: Context) -> None:
+        if method != f"{HEALTH}Watch":
+            return
+        if self._watchers >= MAX_WATCHERS:
+            text = f"{MAX_WATCHERS} others watch already; ask with Check"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._watchers += 1
+        context.add_done_callback(self._watcher_left)  # type: ignore[arg-type]
+
+    def _watcher_left(self, _: object) -> None:
+        self._watchers -= 1
 
     def _identified(self, context: Context) -> Caller:
         certificates: Any = context.auth_context().get("x509_pem_cert", (None,))
@@ -87,11 +105,11 @@ class Endpoint:
         return handle
 
     async def _abort(self, context: Context, error: FedError | OSError) -> None:
-        """A full or broken disk is an OSError and ends as INTERNAL: the client may try again."""
+        """What a full or broken disk does ends as INTERNAL, and is told: the client may try again."""
         if isinstance(error, AccessError | CertificateError):
             self._refusals.note(str(error))
         if isinstance(error, AccessError):
             self._service.refuse(error.credential, str(error))
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | StateError):
             self._refusals.note(f"a call, because of this server's disk: {error}")
         await context.abort(grpc.StatusCode[status_of(error)], str(error)[:MAX_DETAILS])

@@ -7,7 +7,7 @@ from fedserver.members.seats import Member
 from fedserver.run.run import Run
 
 
-def seat_reply(run: Run, member: Member) -> pb.JoinReply:
+def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
     """What a member is told of its seat."""
     config, prepared = run.config, run.prepared
     shard = None if member.shard is None else pb.Shard(dataset=config.dataset, indices=member.shard)
@@ -30,4 +30,5 @@ def seat_reply(run: Run, member: Member) -> pb.JoinReply:
         ),
         shard=shard,
         lease_seconds=config.lease or 0.0,
+        sign_seconds=sign_s,
     )

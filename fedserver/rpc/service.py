@@ -17,17 +17,18 @@ from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
-from fedserver.events.clients import ClientLeft
+from fedserver.events.clients import ClientLeft, ClientStopped
 from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
 from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
+from fedserver.rpc.own_view import own_view
 from fedserver.rpc.seat import seat_reply
-from fedserver.rpc.status import status_reply
+from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
-from fedserver.run.round import Declined, Excused, Outcome
+from fedserver.run.round import Declined, Outcome
 from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
@@ -71,7 +72,9 @@ class Service:
             )
             run = self._board.require_run()
             self._write_seats(run)
-            return call.reply(seat_reply(run, member))
+            presence = self._members.presence
+            presence.gives_signs(member.index, request.gives_signs)
+            return call.reply(seat_reply(run, member, presence.sign_s))
 
     def _write_seats(self, run: Run) -> None:
         """A seat that was given after the start is on disk before its client hears of it."""
@@ -99,20 +102,23 @@ class Service:
                 raise UnavailableError(f"{member.name!r} has {MAX_PULLS} calls for a round open; try again")
             self._pulls[member.name] += 1
             try:
-                async for frame in self._round_frames(member, request, call, caller):
-                    yield frame
+                with self._members.presence.call(member.index):
+                    async for frame in self._round_frames(member, request, call, caller):
+                        yield frame
             finally:
                 self._pulls[member.name] -= 1
 
     async def _round_frames(
         self, member: Member, request: pb.PullRoundRequest, call: CountedCall, caller: Caller
     ) -> AsyncIterator[bytes]:
-        current = await self._board.next_round(member.index)
+        presence = self._members.presence
+        with presence.waiting(member.index):
+            current = await self._board.next_round(member.index)
         caller.require_admitted()
         if current is None:
             # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
             self._board.tell(member.name)
-            yield call.reply(pb.RoundFrame(finished=self._finished()))
+            yield call.reply(pb.RoundFrame(finished=finished(self._board, member.name)))
             return
         if current.number <= request.after_round:
             yield call.reply(pb.RoundFrame(resend=pb.Resend(round=current.number)))
@@ -120,18 +126,11 @@ class Service:
         header, frames = await asyncio.to_thread(
             broadcast, self._board.require_run(), current, member, request
         )
+        presence.round_sent(member.index, current.number)
         yield call.reply(pb.RoundFrame(header=header))
         for frame in frames:
             spec = header.tensors[frame.position[0]]
             yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
-
-    def _finished(self) -> pb.Finished:
-        last = self._board.last
-        return pb.Finished(
-            round=last.round if last else 0,
-            accuracy=last.accuracy if last else 0.0,
-            reason=self._board.end_reason,
-        )
 
     async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""
@@ -169,6 +168,7 @@ class Service:
     def _decline(self, member: Member, header: pb.UpdateHeader) -> Outcome:
         reason = printable(header.declined, MAX_REASON)
         self._emit(UpdateDeclined(round=header.round, client=member.name, reason=reason))
+        self._members.leases.answered(member.index)
         return self._board.answer(member.index, Declined(member.name, header.round, reason))
 
     async def update_progress(self, data: bytes, caller: Caller) -> bytes:
@@ -187,8 +187,18 @@ class Service:
         """Takes note of a sign of life."""
         with self._traffic.call("Renew", caller.peer) as call:
             request = call.request(pb.RenewRequest, data)
-            self._member(request.run_id, request.client, caller)
+            member = self._member(request.run_id, request.client, caller)
+            if self._config.lease is None:
+                self._members.presence.gives_signs(member.index, True)
+            if request.going:
+                self._members.presence.says_good_bye(member.index)
+                self._emit(ClientStopped(client=member.name, round=self._round_waiting_for(member)))
             return call.reply(pb.RenewReply())
+
+    def _round_waiting_for(self, member: Member) -> int:
+        """The open round if it needs an answer of this client, else 0."""
+        current = self._board.round
+        return current.number if current is not None and current.waits_for(member.index) else 0
 
     def refuse(self, credential: str, reason: str) -> None:
         """A credential is not good any more: nobody waits for the client that has none but this."""
@@ -197,12 +207,11 @@ class Service:
             self._leave(self._members.get(name), reason)
 
     def _leave(self, member: Member, reason: str) -> None:
-        """Nobody waits for this client until it joins again."""
-        news = self._members.leave(member, reason)
-        if news or self._board.waits_for(member.index):
+        """No round that has enough others waits for this client until it joins again."""
+        if self._members.leave(member, reason):
             self._emit(ClientLeft(client=member.name, reason=reason))
-        if self._board.waits_for(member.index):
-            self._board.answer(member.index, Excused(member.name, reason))
+            self._members.presence.told(member.index)
+        self._board.look_again()
         if self._board.phase is Phase.FINISHED:
             self._board.tell(member.name)
 
@@ -221,8 +230,8 @@ class Service:
             self._clients[caller.credential] = name
 
     async def status(self, data: bytes, caller: Caller) -> bytes:
-        """What the run is doing."""
+        """What the run is doing; a client sees its own part only."""
         with self._traffic.call("Status", caller.peer) as call:
             call.request(pb.StatusRequest, data)
             reply = status_reply(self._run_id, self._config, self._board, self._members, self._traffic)
-            return call.reply(reply)
+            return call.reply(reply if caller.is_operator else own_view(reply, caller.name or ""))

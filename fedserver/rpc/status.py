@@ -8,7 +8,7 @@ from dataclasses import asdict
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.members.members import Members
-from fedserver.run.board import Board
+from fedserver.run.board import Board, Phase
 from fedserver.traffic.traffic import Traffic
 
 
@@ -25,6 +25,7 @@ def status_reply(
         round=board.round.number if board.round else 0,
         rounds=config.rounds,
         num_clients=members.num_clients,
+        needed=members.needed,
         clients=_clients(board, members),
         bytes=[
             pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
@@ -44,8 +45,24 @@ def status_reply(
     return status
 
 
+def finished(board: Board, name: str) -> pb.Finished:
+    """What a client hears of the end of the run."""
+    last, attendance = board.last, board.attendance
+    end = pb.Finished(
+        round=last.round if last else 0,
+        accuracy=last.accuracy if last else 0.0,
+        reason=board.end_reason,
+        took_part=attendance.rounds_of(name),
+    )
+    if attendance.best is not None:
+        r, accuracy = attendance.best
+        end.best.CopyFrom(pb.RoundResult(round=r, accuracy=accuracy))
+    return end
+
+
 def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
     counted = board.run.variates.counted if board.run is not None else {}
+    gone = members.gone
     waiting = [pb.ClientStatus(name=name, state="waiting") for name in members.waiting]
     return waiting + [
         pb.ClientStatus(
@@ -54,12 +71,24 @@ def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
             examples=member.examples,
             counted_round=counted.get(member.index, 0),
             state=_state(board, members, member.index),
+            last_seen_seconds=members.presence.silent_s(member.index),
+            reason=gone.get(member.index, ""),
         )
         for member in members.in_order()
     ]
 
 
 def _state(board: Board, members: Members, i: int) -> str:
+    """What a person wants to know first of a client."""
+    presence, current = members.presence, board.round
+    if i in members.gone:
+        return "left"
+    if presence.is_stopped(i):
+        return "stopped"
     if members.is_gone(i):
         return "gone"
-    return "training" if board.waits_for(i) else "answered"
+    if presence.is_missing(i) and board.phase is not Phase.FINISHED:
+        return "not heard of"
+    if current is None or i not in current.answers:
+        return "waiting"
+    return presence.works(i, current.number) if current.waits_for(i) else "answered"

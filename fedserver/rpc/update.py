@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
-from common.errors import Fault, WireError
+from common.errors import Fault, WireError, printable
+from common.server_step.rules import Rules
+from common.tensors.layout import Purpose
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.members.seats import Member
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 
+_ID = re.compile("[0-9a-f-]{1,64}")
+MAX_LOSS = 1e9
+MAX_TRAIN_S = 1e7
+"""Four months."""
 MAX_REASON = 200
 """Characters of a client's own words that are kept."""
 
@@ -31,7 +39,7 @@ def read_update(header: pb.UpdateHeader) -> Update:
     )
 
 
-def require_sound(update: Update, member: Member, fingerprint: str) -> None:
+def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules) -> None:
     """Raises for an update of another model, or with numbers that cannot be true."""
     if update.fingerprint != fingerprint:
         raise WireError(
@@ -39,20 +47,37 @@ def require_sound(update: Update, member: Member, fingerprint: str) -> None:
             f"the update is of another model: expected fingerprint {fingerprint[:12]}, "
             f"got {update.fingerprint[:12] or 'none'}",
         )
-    if update.steps < 1:
-        raise WireError.broken_contract(f"steps (K_i) must be at least 1, got {update.steps}")
+    if not _ID.fullmatch(update.update_id):
+        got = printable(update.update_id, 80)
+        raise WireError.broken_contract(f"update_id must be 1 to 64 hex digits and dashes, got {got!r}")
     if update.examples != member.examples:
         raise WireError.broken_contract(
             f"client {member.name!r} joined with {member.examples} examples, got {update.examples}"
         )
-    if not 0 <= update.train_seconds < math.inf:
-        raise WireError.broken_contract(f"train_seconds must not be negative, got {update.train_seconds}")
+    steps = rules.steps(member.examples)
+    if update.steps != steps:
+        raise WireError.broken_contract(
+            f"steps (K_i) must be {steps} in a round with {member.examples} examples, got {update.steps}"
+        )
     if not math.isfinite(update.loss):
         raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
+    _require_within("loss", update.loss, -MAX_LOSS, MAX_LOSS)
+    _require_within("train_seconds", update.train_seconds, 0, MAX_TRAIN_S)
+    if update.validation_accuracy is not None:
+        _require_within("validation_accuracy", update.validation_accuracy, 0, 1)
 
 
-def decode(run: Run, current: Round, member: Member, update: Update, upload: Upload) -> None:
-    """Turns what came into y_i and c_i+, in the upload's own file; raises unless it is whole and finite."""
+def _require_within(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise WireError.broken_contract(f"{name} must be from {least:g} to {most:g}, got {value:g}")
+
+
+def decode(run: Run, current: Round, member: Member, update: Update, upload: Upload) -> Update:
+    """Turns what came into y_i and c_i+, in the upload's own file.
+
+    Raises unless it is whole and finite, and c_i+ follows from y_i.
+    """
     upload.require_whole()
-    c_i = run.variates.read(member.index) if current.rules.derived else None
-    current.reader.values(upload.raw, c_i, update.steps, upload.values)
+    c_i = run.variates.read(member.index) if run.layout.indices(Purpose.CONTROL) else None
+    values = current.reader.values(upload.raw, c_i, update.steps, upload.values)
+    return replace(update, follows=current.reader.require_following(values, c_i, update.steps))

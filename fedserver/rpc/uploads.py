@@ -19,8 +19,7 @@ from fedserver.members.members import Members
 from fedserver.members.seats import Member
 from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
-from fedserver.run.round import Outcome, Update
-from fedserver.run.run import Run
+from fedserver.run.round import Outcome, Round, Update
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32
@@ -51,26 +50,29 @@ class Uploads:
     ) -> Outcome:
         """Reads the update that a header opens, and counts it if all of it is good."""
         run, update = self._board.require_run(), read_update(header)
-        require_sound(update, member, run.fingerprint)
+        current = self._board.round
+        assert current is not None, "there is a verdict before there is an upload"
+        require_sound(update, member, run.fingerprint, current.rules)
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
-        with self._members.leases.held(member.index):
+        with self._members.presence.uploading(member.index):
             async with self._places:
-                return await self._receive(frames, call, caller, run, member, update, start)
+                self._members.leases.upload_begins(member.index)
+                return await self._receive(frames, call, caller, current, member, update, start)
 
     async def _receive(
         self,
         frames: AsyncIterator[bytes],
         call: CountedCall,
         caller: Caller,
-        run: Run,
+        current: Round,
         member: Member,
         update: Update,
         start: Position,
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
-        current = self._board.round
-        assert current is not None, "there is a verdict before there is an upload"
+        run = self._board.require_run()
+        layout = run.up.encoded
         upload = run.spool.upload(member.index, update.update_id, start)
         stream = await upload.begin()
         try:
@@ -78,7 +80,8 @@ class Uploads:
                 if not isinstance(chunk, Chunk):
                     raise WireError.malformed("after the header only chunks may follow")
                 await upload.add(stream, chunk)
-            await asyncio.to_thread(decode, run, current, member, update, upload)
+                self._progress(member.index, layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data))
+            update = await asyncio.to_thread(decode, run, current, member, update, upload)
         except WireError as error:
             # A stream that was cut may look like one that ended early: what came of it is still good.
             if error.fault is not Fault.TOO_FEW_BYTES:
@@ -92,7 +95,13 @@ class Uploads:
             return outcome
         run.spool.keep(member.index, update.round, upload)
         self._emit(UpdateAccepted(round=update.round, client=member.name, loss=update.loss))
+        self._members.leases.answered(member.index)
         return self._board.answer(member.index, update)
+
+    def _progress(self, i: int, num_bytes: int) -> None:
+        """So much of an update is here."""
+        self._members.leases.arrived(i, num_bytes)
+        self._members.presence.seen_to_move(i)
 
     async def next_frame(
         self, frames: AsyncIterator[bytes], call: CountedCall, ended: asyncio.Event | None = None

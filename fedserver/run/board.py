@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from common.errors import Fault, UnavailableError, WireError
+from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
 
@@ -41,6 +43,8 @@ class Board:
         self.round: Round | None = None
         """The open round, or the last one; None before the first."""
         self.last: Result | None = None
+        self.attendance = Attendance()
+        """Of the rounds whose records are written."""
         self.end_reason = ""
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._told: set[str] = set()
@@ -48,6 +52,8 @@ class Board:
         """Set whenever somebody has heard of the end."""
         self._stopping = False
         self._changed = asyncio.Condition()
+        self._news = asyncio.Event()
+        """Set whenever there may be something to do for whoever looks after the open round."""
 
     def open(self, run: Run) -> None:
         """The run is prepared."""
@@ -108,12 +114,19 @@ class Board:
         outcome = self.round.answer(i, answer)
         if outcome is Outcome.ACCEPTED:
             self._answers[i].set_result(answer)
+            self._news.set()
         return outcome
 
-    async def answered(self, timeout: float | None) -> None:
+    def look_again(self) -> None:
+        """Something has happened that is no answer, and may change for whom the open round waits."""
+        self._news.set()
+
+    async def news(self, timeout: float | None) -> None:
         """Waits for the next answer to the open round, but not longer than this."""
-        coming = [answer for answer in self._answers.values() if not answer.done()]
-        await asyncio.wait(coming, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
+        self._news.clear()
 
     def waits_for(self, i: int) -> bool:
         """Whether an open round needs an answer of this client."""

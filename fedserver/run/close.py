@@ -20,6 +20,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -
     """
     rules, closed, variates = folded.rules, folded.closed, run.variates
     r = rules.round
+    changed = variates.changed_by(closed.counted, closed.clipped)
     run.run_dir.append_traffic(detail)
     run.checkpoints.write(
         Checkpoint(
@@ -28,6 +29,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -
             h=dict(closed.h),
             counted=variates.counted | dict.fromkeys(closed.counted, r),
             norms=variates.norms,
+            changed=changed,
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
@@ -35,6 +37,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic) -
     )
     for i in closed.counted:
         variates.count(i, r)
+    variates.changed = changed
     variates.prune(run.checkpoints.rounds()[0])
     run.run_dir.write_state(run.layout, closed.flat)
     run.spool.drop_round(r)

@@ -1,16 +1,13 @@
-"""How long an open round waits, and for whom."""
+"""How long an open round waits, and for whom. Pure."""
 
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from common.events import Emit
-from fedserver.events.rounds import ClientExcused, QuorumMissed
-from fedserver.members.members import Members
-from fedserver.run.board import Board
-from fedserver.run.round import Excused, Round
+RETURN_S = 30.0
+"""How long a round waits for clients that have left if it cannot do without them."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +17,10 @@ class Judgement:
     excused: list[int]
     short: bool
     """Whether nobody can be expected any more, but too few updates are in."""
+    stranded: bool
+    """Whether there will be too few updates unless clients come back that have left."""
+    lost: bool
+    """Whether there will be too few updates whoever comes."""
     again_s: float
     """Infinite if only an answer can change anything."""
 
@@ -30,43 +31,39 @@ class WaitingRule:
 
     deadline: float | None
     quorum: float
+    least: int = 0
+    """Clients that must not have left."""
 
     def needed(self, drawn: int) -> int:
-        """Updates without which nobody is excused."""
+        """Updates without which nobody is left out."""
         return math.ceil(self.quorum * drawn)
 
-    def judge(self, elapsed: float, drawn: int, updates: int, waiting: dict[int, float]) -> Judgement:
-        """`waiting` says for each client that has not answered how long its lease runs still."""
+    def judge(
+        self,
+        elapsed: float,
+        drawn: int,
+        updates: int,
+        waiting: dict[int, float],
+        leavers: Collection[int] = (),
+        staying: float = math.inf,
+    ) -> Judgement:
+        """`waiting` says for each client that has not answered how long its lease runs still.
+
+        `leavers` are those of them that have left; `staying` counts the clients of the run that have not.
+        """
         over = self.deadline is not None and elapsed >= self.deadline
-        expected = [i for i, left in waiting.items() if left > 0 and not over]
+        expected = {i for i, left in waiting.items() if left > 0 and not over and i not in leavers}
         overdue = [i for i in waiting if i not in expected]
-        enough = updates >= self.needed(drawn)
+        needed = self.needed(drawn)
+        enough = updates >= needed and staying >= self.least
         moments = [waiting[i] for i in expected]
         if self.deadline is not None and not over:
             moments.append(self.deadline - elapsed)
+        coming = updates + sum(i not in leavers for i in waiting)
         return Judgement(
             excused=overdue if enough else [],
             short=bool(waiting) and not expected and not enough,
+            stranded=coming < needed or staying < self.least,
+            lost=updates + len(waiting) < needed,
             again_s=min(moments, default=math.inf),
         )
-
-
-async def supervise(current: Round, board: Board, rule: WaitingRule, members: Members, emit: Emit) -> None:
-    """Answers for those for whom a round does not wait any longer, until everybody has an answer."""
-    started, told, drawn = time.monotonic(), False, len(current.answers)
-    while waiting := current.awaited():
-        left = {i: members.leases.left(i) for i in waiting}
-        updates = len(current.updates())
-        verdict = rule.judge(time.monotonic() - started, drawn, updates, left)
-        for i in verdict.excused:
-            name = members.by_index[i].name
-            reason = "no sign of life" if left[i] <= 0 else "no answer by the deadline"
-            emit(ClientExcused(round=current.number, client=name, reason=reason))
-            board.answer(i, Excused(name, reason))
-        if verdict.excused:
-            continue
-        if verdict.short and not told:
-            told = True
-            emit(QuorumMissed(round=current.number, updates=updates, needed=rule.needed(drawn)))
-        timeout = None if math.isinf(verdict.again_s) else verdict.again_s
-        await board.answered(timeout)

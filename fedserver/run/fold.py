@@ -10,10 +10,12 @@ from common.events import Emit
 from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.traffic import DirectionBytes
 from common.server_step.aggregate import ServerState
+from common.server_step.robust import Clip
 from common.server_step.rules import Rules
 from common.server_step.step import Closed, ServerStep
+from common.server_step.updates import ReadUpdate
 from common.tensors.layout import Flat, Layout, Purpose, all_finite
-from fedserver.events.rounds import UpdateLeftOut
+from fedserver.events.rounds import UpdateClipped
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 
@@ -26,8 +28,8 @@ class Folded:
     closed: Closed
     counted: dict[int, Update]
     """Whose updates count."""
-    left_out: dict[str, float]
-    """Whose do not, because they are too large: by name, in medians."""
+    clipped: dict[str, float]
+    """Of whose updates not all counts, because they are too large: by name, in medians."""
 
     def record(
         self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
@@ -39,7 +41,7 @@ class Folded:
             accuracy=None,
             loss=None,
             updates=len(updates),
-            left_out={**self.left_out} if rules.norm_bound is not None else None,
+            clipped={**self.clipped} or None,
             train_loss=sum(update.loss / len(updates) for update in updates),
             validation_accuracy=_mean(update.validation_accuracy for update in updates),
             drift={**closed.drift},
@@ -64,31 +66,57 @@ class Fold:
 
     def take(self, i: int, update: Update) -> None:
         """Takes in an update that lies in the spool, decoded and checked."""
-        run, r, held = self._run, self._current.number, self._step.holds_updates
-        c_i = run.variates.read(i) if run.layout.indices(Purpose.CONTROL) else None
-        if held and c_i is not None:
-            c_i = run.spool.put_aside(r, i, c_i)
-        values = run.spool.values(r, i)
         self._updates[i] = update
-        self._step.add(i, self._current.reader.read(values, c_i, update.steps, update.examples))
-        if not held:
-            run.variates.stage(i, r, self._broadcast, values)
+        read = self._read(i)
+        self._step.add(i, read)
+        self._run.variates.stage(i, self._current.number, self._broadcast, read.values)
+
+    def _read(self, i: int, *, writable: bool = False) -> ReadUpdate:
+        run, r, update = self._run, self._current.number, self._updates[i]
+        c_i = self._variate(i)
+        values = run.spool.values(r, i, writable=writable)
+        return self._current.reader.read(values, c_i, update.steps, update.examples, follows=update.follows)
+
+    def _variate(self, i: int) -> Flat | None:
+        """c_i before the round; in a mapped file where it is held until the end."""
+        run, r = self._run, self._current.number
+        c_i = run.variates.read(i) if run.layout.indices(Purpose.CONTROL) else None
+        return run.spool.put_aside(r, i, c_i) if c_i is not None and self._step.holds_updates else c_i
+
+    def _again(self, i: int, clip: Clip | None) -> ReadUpdate:
+        """An update once more; of one that is too large the variate is taken back where it lies."""
+        if clip is None:
+            return self._read(i)
+        taken_back = self._current.reader.taken_back(self._read(i, writable=True), clip)
+        self._run.variates.stage(i, self._current.number, self._broadcast, taken_back.values)
+        return taken_back
+
+    def _absent(self) -> list[Flat | None]:
+        """The variates of everybody who has no update here, for a step that needs them."""
+        if not self._step.holds_updates:
+            return []
+        return [self._variate(i) for i in range(self._current.rules.num_clients) if i not in self._updates]
 
     def close(self, own: Flat, emit: Emit) -> Folded:
         """Takes the step, now that all updates are there; `own` are the server's x and c of this round.
 
         Raises if x or c is not finite any more.
         """
-        run, r, rules = self._run, self._current.number, self._current.rules
-        closed = self._step.close(own)
-        if self._step.holds_updates:
-            for i in closed.counted:
-                run.variates.stage(i, r, self._broadcast, run.spool.values(r, i))
-        left_out = {self._updates[i].client: times for i, times in closed.left_out.items()}
-        for name, times in left_out.items():
-            emit(UpdateLeftOut(round=r, client=name, times_median=times, bound=rules.norm_bound or 0.0))
-        _require_finite(r, run.layout, closed.flat)
-        return Folded(rules, closed, {i: self._updates[i] for i in closed.counted}, left_out)
+        r, rules = self._current.number, self._current.rules
+        closed = self._step.close(own, again=self._again, absent=self._absent())
+        for i, clip in closed.clipped.items():
+            emit(
+                UpdateClipped(
+                    round=r,
+                    client=self._updates[i].client,
+                    times_usual=clip.times_usual,
+                    bound=rules.norm_bound or 0.0,
+                    share=clip.share,
+                )
+            )
+        _require_finite(r, self._run.layout, closed.flat)
+        clipped = {self._updates[i].client: clip.times_usual for i, clip in closed.clipped.items()}
+        return Folded(rules, closed, {i: self._updates[i] for i in closed.counted}, clipped)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -128,13 +128,14 @@ def resume(run: Run, emit: Emit) -> Standing:
     variates = run.variates
     found = run.checkpoints.newest(lambda checkpoint: variates.require_whole(checkpoint.counted), emit)
     if found is None:
-        variates.restore({}, {})
+        variates.restore({}, {}, ())
         standing = start(run)
     else:
         _require_known_weights(run, found)
-        variates.restore(found.counted, found.norms)
+        variates.restore(found.counted, found.norms, found.changed)
         standing = Standing(found.round, found.flat, found.h, found.c_source, found.total_weight)
         run.checkpoints.drop_after(found.round)
         run.run_dir.write_state(run.layout, found.flat)
-    emit(RunResumed(round=standing.round, rounds=run.config.rounds))
+    if not run.run_dir.finished():
+        emit(RunResumed(round=standing.round, rounds=run.config.rounds))
     return standing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -10,6 +10,7 @@ from common.server_step.rules import Rules
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.wire.chunks import Frame
+from fedserver.members.attendance import DECLINED, TOO_LARGE
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Update:
     validation_accuracy: float | None = None
     update_id: str = ""
     train_seconds: float = 0.0
+    follows: bool = False
+    """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class Declined:
     round: int
     reason: str
 
+    @property
+    def why(self) -> str:
+        """For the record."""
+        return f"{DECLINED}: {self.reason}"
+
 
 @dataclass(frozen=True)
 class Excused:
@@ -43,6 +51,11 @@ class Excused:
 
     client: str
     reason: str
+
+    @property
+    def why(self) -> str:
+        """For the record."""
+        return self.reason
 
 
 Answer = Update | Declined | Excused
@@ -94,6 +107,8 @@ class Round:
         self.c_source = c_source
         self.answers: dict[int, Answer | None] = dict.fromkeys(drawn)
         """By the index of the clients that take part; None while a client is awaited."""
+        self.gives_up = False
+        """Whether too few clients are left for it to count."""
 
     @property
     def rules(self) -> Rules:
@@ -131,6 +146,14 @@ class Round:
     def updates(self) -> dict[int, Update]:
         """Updates that are in, by client."""
         return {i: answer for i, answer in self.answers.items() if isinstance(answer, Update)}
+
+    def absent(self, counted: Container[int]) -> dict[str, str]:
+        """Who was drawn and is not among those who count, and why."""
+        found = {}
+        for i, answer in self.answers.items():
+            if answer is not None and i not in counted:
+                found[answer.client] = TOO_LARGE if isinstance(answer, Update) else answer.why
+        return found
 
     def outcome(self, i: int) -> Outcome:
         """What would become of an answer of this client."""

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 from common import seeds
-from common.errors import RunError
+from common.errors import StateError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
 from common.server_step.rules import Rules
@@ -20,11 +20,13 @@ from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
+from fedserver.members.watch import Watch
 from fedserver.run.board import Board, Result
 from fedserver.run.close import close, norms
-from fedserver.run.deadlines import WaitingRule, supervise
+from fedserver.run.deadlines import WaitingRule
 from fedserver.run.fold import Fold, Folded
 from fedserver.run.prepare import (
     Standing,
@@ -34,8 +36,9 @@ from fedserver.run.prepare import (
     start,
     tell_of_idle_settings,
 )
-from fedserver.run.round import Answer, Excused, Round, Update
+from fedserver.run.round import Answer, Round, Update
 from fedserver.run.run import Run
+from fedserver.run.supervision import gathered, require_enough, supervise, wait_for_clients
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic
 from fedserver.worker.messages import Similarity
@@ -64,13 +67,15 @@ class Rounds:
         self._board = board
         self._traffic = traffic
         self._emit = emit
+        self._watch = Watch(members.presence, self._came_from)
+
+    def _came_from(self, i: int) -> int | None:
+        return self._traffic.came_from(self._members.by_index[i].name)
 
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
         run, standing = await self._prepare()
-        if not self._members.complete.is_set():
-            self._members.tell_who_is_here()
-        await self._members.complete.wait()
+        await wait_for_clients(self._members)
         if self._run_dir.previous is None:
             self._run_dir.write_config(run.record(self._members.in_order()))
         try:
@@ -78,8 +83,8 @@ class Rounds:
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
-        except OSError:
-            # The run is not over: it goes on here once the disk is well again.
+        except (OSError, StateError):
+            # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
         except Exception as error:
             await self._board.end(str(error))
@@ -90,7 +95,7 @@ class Rounds:
         """The run, open for clients, and where it stands."""
         config, previous = self._config, self._run_dir.previous
         if previous is None and config.gather is not None:
-            config = replace(config, num_clients=await self._members.gather(config.gather))
+            config = replace(config, num_clients=await gathered(self._members, config.gather))
         run = await prepare(config, self._run_id, self._run_dir, self._worker)
         tell_of_idle_settings(run, self._emit)
         if previous is not None:
@@ -105,15 +110,23 @@ class Rounds:
 
     async def _catch_up(self, run: Run, done: int) -> None:
         """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.go_back(done)
-        for record in recorded:
-            if record.accuracy is not None:
-                self._board.last = Result(record.round, record.accuracy, record.loss)
-        last = recorded[-1].round if recorded else 0
+        recorded = self._run_dir.go_back(done, self._emit)
+        for record in self._run_dir.records():
+            self._board.attendance.add(record)
         for r in run.checkpoints.rounds():
-            if last < r <= done:
+            if r <= done and r not in recorded:
                 checkpoint = run.checkpoints.read(r)
                 await self._report(run, checkpoint.flat, checkpoint.closing)
+        for record in self._run_dir.records():
+            if record.accuracy is not None:
+                self._board.last = Result(record.round, record.accuracy, record.loss)
+        if self._run_dir.finished():
+            self._tell_of_the_end(done)
+
+    def _tell_of_the_end(self, done: int) -> None:
+        last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
+        accuracy = None if last is None else last.accuracy
+        self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
@@ -148,7 +161,11 @@ class Rounds:
         )
         cka = await self._similarity(run, r, folded) if run.config.cka and run.evaluates(r) else None
         names = {i: member.name for i, member in self._members.by_index.items()}
-        record = folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names))
+        record = replace(
+            folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names)),
+            clients=tuple(names[i] for i in folded.counted),
+            absent=current.absent(folded.counted),
+        )
         return await asyncio.to_thread(close, run, folded, record, detail), record
 
     async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
@@ -159,9 +176,8 @@ class Rounds:
     ) -> tuple[Round, dict[int, asyncio.Future[Answer]]]:
         broadcast, frames = await asyncio.to_thread(encode, run, rules.round, standing.flat)
         current = Round(UpdateReader(rules, run.layout, broadcast), frames, drawn, standing.c_source)
-        for i, reason in self._members.gone.items():
-            current.answer(i, Excused(self._members.by_index[i].name, reason))
         self._traffic.open_round(rules.round)
+        self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)
         self._emit(RoundOpened(round=rules.round, clients=len(coming)))
         return current, coming
@@ -171,8 +187,11 @@ class Rounds:
     ) -> Folded:
         """Folds updates in the order of client indices, as they come in, and takes the step."""
         fold, reasons = Fold(run, current, standing.h), set()
-        rule = WaitingRule(run.config.deadline, run.config.quorum)
-        supervision = asyncio.create_task(supervise(current, self._board, rule, self._members, self._emit))
+        config = run.config
+        rule = WaitingRule(config.deadline, config.quorum, config.min_clients or 0)
+        supervision = asyncio.create_task(
+            supervise(current, self._board, rule, self._members, self._watch, self._emit)
+        )
         try:
             for i, answer in coming.items():
                 found = await answer
@@ -182,9 +201,7 @@ class Rounds:
                     reasons.add(found.reason)
         finally:
             supervision.cancel()
-        if not current.updates():
-            few = " | ".join(sorted(reasons)[:3])
-            raise RunError(f"round {current.number}: no client has an update to give: {few}")
+        require_enough(current, rule, reasons)
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
 
     async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
@@ -198,12 +215,14 @@ class Rounds:
         finally:
             # A run that is stopped meanwhile still has this round, only without its evaluation.
             self._run_dir.append_round(record)
+            self._board.attendance.add(record)
         sent = record.bytes
         self._emit(
             RoundClosed(
                 round=r,
                 rounds=run.config.rounds,
                 accuracy=record.accuracy,
+                validation_accuracy=record.validation_accuracy,
                 train_loss=record.train_loss,
                 updates=record.updates,
                 down_bytes=sent.down.total,

@@ -1,7 +1,7 @@
 """The state of a run after each round, on disk, so that a killed server goes on where it was.
 
 checkpoints/round-RRRRRR.safetensors holds x, the buffers, c and, for an algorithm that has one, h, with a
-note: the round, the round that counts for every client, how the round went, and a checksum over the tensors.
+note: the round, the round that counts for every client, and how the round went.
 The note grows with the number of clients, some 70 bytes each, but not with clients times tensors. The c_i are
 in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
 what else the run directory says about it can be made from it again.
@@ -19,6 +19,7 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
+from common.atomic import make_private
 from common.errors import StateError
 from common.events import Emit
 from common.records import form
@@ -48,6 +49,8 @@ class Checkpoint:
     """The last counted round by client index."""
     norms: dict[int, float]
     """||c_i|| by client index."""
+    changed: set[int]
+    """Clients that have computed another c_i than the one that counts."""
     c_source: CSource
     total_weight: float | None
     """What all clients together weigh in c; None from a release that did not write it down."""
@@ -61,7 +64,7 @@ class Checkpoints:
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
         self._model = layout
-        folder.mkdir(exist_ok=True)
+        make_private(folder)
 
     def _layout(self, has_h: bool) -> Layout:
         """The same tensors in the same places, under names that differ by purpose; then h."""
@@ -83,11 +86,11 @@ class Checkpoints:
             round=checkpoint.round,
             counted=checkpoint.counted,
             norms={**checkpoint.norms},
+            changed=tuple(sorted(checkpoint.changed)),
             shared=checkpoint.c_source is CSource.FROM_MOVE,
             total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
             has_h=bool(checkpoint.h),
-            crc32c=google_crc32c.value(flat),
         )
         note = {"checkpoint": form.text(told)}
         safetensors_files.write(self._path(checkpoint.round), layout, flat, Purpose.MODEL, note=note)
@@ -104,7 +107,7 @@ class Checkpoints:
         path, note = self._path(r), self._note(r)
         layout = self._layout(note.has_h)
         flat = safetensors_files.read(path, layout)
-        if google_crc32c.value(flat) != note.crc32c:
+        if note.crc32c is not None and google_crc32c.value(flat) != note.crc32c:
             raise StateError(f"{path} is damaged: its checksum is wrong")
         tensors = layout.specs[len(self._model.specs) :]
         keys = self._model.indices(Purpose.MODEL)[: len(tensors)]
@@ -118,6 +121,7 @@ class Checkpoints:
             h=h,
             counted=note.counted,
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
+            changed=set(note.changed),
             c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
             total_weight=note.total_weight,
             closing=note.closing,

@@ -7,22 +7,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 from common import json_files
+from common.atomic import PRIVATE
 from common.errors import ConfigError, StateError
+from common.events import Emit
 from common.locks import lock
 from common.records.base import FORMAT
 from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.run import CONFIG, RunRecord, read_run_record
-from common.records.traffic import TRAFFIC, TRAFFIC_LINES, RoundTraffic, TrafficRecord, cut_traffic
+from common.records.traffic import (
+    TRAFFIC,
+    TRAFFIC_LINES,
+    RoundTraffic,
+    TrafficRecord,
+    cut_traffic,
+    round_of_traffic,
+)
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
 from fedserver.store.first_format import in_todays_form, separate_traffic
+from fedserver.store.salvage import round_of_record, salvage
 
 MODEL = "model.safetensors"
 CONTROL = "control.safetensors"
@@ -35,8 +46,10 @@ class RunDir:
         self.path = path
         self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
+        self._made = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
+            (path / ".lock").touch(PRIVATE)
             self._lock = (path / ".lock").open("w")
         except OSError as error:
             raise self._unwritable(error) from error
@@ -90,16 +103,26 @@ class RunDir:
                 "give the same, or choose a new directory"
             )
 
-    def go_back(self, last: int) -> list[RoundRecord]:
-        """Drops what was written of rounds later than `last`; returns the records of the others."""
+    def go_back(self, last: int, emit: Emit) -> set[int]:
+        """Drops what was written of rounds later than `last`, or is damaged; returns which have a record."""
         assert self.previous is not None, "only a run that goes on goes back"
+        salvage(self.path / ROUNDS, round_of_record, emit)
+        salvage(self.path / TRAFFIC_LINES, round_of_traffic, emit)
         separate_traffic(self.path, last)
         cut_traffic(self.path, last)
         kept = [self._of_today(record) for record in read_rounds(self.path) if record.round <= last]
         json_files.write_lines(self.path / ROUNDS, kept)
         if self.previous.format < FORMAT:
             self.write_config(replace(self.previous, format=FORMAT))
-        return kept
+        return {record.round for record in kept}
+
+    def records(self) -> list[RoundRecord]:
+        """The records of all rounds, which are in their order afterwards."""
+        found = read_rounds(self.path)
+        ordered = sorted(found, key=lambda record: record.round)
+        if ordered != found:
+            json_files.write_lines(self.path / ROUNDS, ordered)
+        return ordered
 
     def _of_today(self, record: RoundRecord) -> RoundRecord:
         return in_todays_form(record, self.previous.clients if self.previous is not None else ())
@@ -114,7 +137,18 @@ class RunDir:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._made and not (self.path / CONFIG).exists():
+            self._remove()
         self._lock.close()
+
+    def _remove(self) -> None:
+        """Leaves nothing behind of a run that never began, but for what others have put here."""
+        for name in (".lock", ROUNDS, TRAFFIC, TRAFFIC_LINES):
+            (self.path / name).unlink(missing_ok=True)
+        for name in ("spool", "ledger", "checkpoints"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        with suppress(OSError):
+            self.path.rmdir()
 
     def write_config(self, record: RunRecord) -> None:
         """Writes config.json."""

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.atomic import PRIVATE, make_private
 from common.errors import Fault, SupersededError, WireError
 from common.tensors.layout import Flat, Layout
 from common.wire.chunks import START, Chunk, Position, Receiver
@@ -40,6 +41,7 @@ class Upload:
         start = 0 if encoding.plain else layout.num_bytes
         end = start + encoding.encoded.num_bytes
         size = max(layout.num_bytes, end, 1)
+        path.touch(PRIVATE)
         with path.open("wb") as file:
             # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
             os.posix_fallocate(file.fileno(), 0, size)
@@ -90,7 +92,7 @@ class Upload:
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
-        path.parent.mkdir(exist_ok=True)
+        make_private(path.parent)
         self._path.replace(path)
 
     def discard(self) -> None:
@@ -110,7 +112,7 @@ class Spool:
         self._numbers = itertools.count()
         self._parts: dict[int, Upload] = {}
         """Uploads that are not whole yet, by client index."""
-        folder.mkdir()
+        make_private(folder)
 
     def part(self, i: int, update_id: str) -> Upload | None:
         """What has come so far of this update of client i."""
@@ -146,14 +148,15 @@ class Spool:
         """Where the update of client i for round r is kept: a file that opens with the tensors of y_i."""
         return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
 
-    def values(self, r: int, i: int) -> Flat:
+    def values(self, r: int, i: int, *, writable: bool = False) -> Flat:
         """y_i, buffers and c_i+ of a kept update, mapped rather than loaded."""
-        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r")
+        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r+" if writable else "r")
         return mapped[: self._layout.num_bytes]
 
     def put_aside(self, r: int, i: int, c_i: Flat) -> Flat:
         """The c_i from before an update, mapped rather than held in memory."""
         path = self.path(r, i).with_suffix(".before")
+        path.touch(PRIVATE)
         c_i.tofile(path)
         mapped: Flat = np.memmap(path, np.uint8, "r")
         return mapped

@@ -9,9 +9,12 @@ older checkpoint may need are kept in an archive.
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from common.algorithms.base import Algorithm
+from common.atomic import make_private
+from common.errors import StateError
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose, norm
 
@@ -34,8 +37,10 @@ class Variates:
         """Last counted round by client index."""
         self.norms: dict[int, float] = {}
         """||c_i|| by client index."""
+        self.changed: set[int] = set()
+        """Clients of whose last update not all counted: the variate here is not the one they computed."""
         for each in (folder, archive):
-            each.mkdir(parents=True, exist_ok=True)
+            make_private(each)
 
     def require_whole(self, counted: dict[int, int]) -> None:
         """Raises unless every variate that counted after some round is here and whole."""
@@ -45,9 +50,9 @@ class Variates:
                 archived = self._archive / path.name
                 safetensors_files.read(archived if archived.exists() else path, self.layout)
 
-    def restore(self, counted: dict[int, int], norms: dict[int, float]) -> None:
+    def restore(self, counted: dict[int, int], norms: dict[int, float], changed: Iterable[int]) -> None:
         """Goes back to what counted after some round, and forgets what is newer."""
-        self.counted, self.norms = dict(counted), dict(norms)
+        self.counted, self.norms, self.changed = dict(counted), dict(norms), set(changed)
         for path, i, r in _files(self._archive):
             if self.counted.get(i) == r:
                 path.replace(self._path(i, r))
@@ -57,11 +62,19 @@ class Variates:
             elif r != self.counted.get(i):
                 path.unlink()
 
+    def lost(self, i: int, held: Container[int]) -> Flat | None:
+        """The variate of a client that holds those of these rounds, where it has not the one that counts."""
+        counted = self.counted.get(i, 0)
+        return self.read(i) if counted and (counted not in held or i in self.changed) else None
+
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
         if i not in self.counted or not self.layout.specs:
             return None
-        return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+        try:
+            return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+        except StateError as error:
+            raise StateError(f"{error}; a server that is started again goes on from before it") from error
 
     def stage(self, i: int, r: int, broadcast: Flat, values: Flat) -> None:
         """Writes the variate that client i has after its update for round r, which answers `broadcast`."""
@@ -71,6 +84,10 @@ class Variates:
             safetensors_files.write(self._path(i, r), self.layout, new, Purpose.CLIENT_CONTROL)
             arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
             self.norms[i] = norm(arrays)
+
+    def changed_by(self, counted: Iterable[int], clipped: Iterable[int]) -> set[int]:
+        """What `changed` will be after a round."""
+        return (self.changed - set(counted)) | set(clipped)
 
     def count(self, i: int, r: int) -> None:
         """Takes note that a client's update entered round r."""

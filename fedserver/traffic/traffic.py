@@ -125,6 +125,11 @@ class Traffic:
             return None
         return self._connections.received(call.peer)
 
+    def came_from(self, client: str) -> int | None:
+        """Bytes that have come on all connections of a client; None where that cannot be told."""
+        self.sample()
+        return None if self._connections is None else self._connections.total[client, DIRECTIONS[True]]
+
     def sample(self) -> None:
         """Asks for the bytes on the connections, if that has not just been done."""
         if self._connections is not None:

@@ -1,9 +1,9 @@
 """The process beside the server that has torch: it builds the model and the shards, and evaluates x.
 
-Run as `python -m fedserver.worker FD` by `fedserver.worker.process`, which speaks with it over a socket pair
-in the words of `fedserver.worker.messages`: a request, for an evaluation followed by the flat buffer, and a
-reply, for a preparation followed by x^0. It ends when the server does, whichever way that happens, because
-the socket then closes.
+Started by `fedserver.worker.process`, which speaks with it over a socket pair in the words of
+`fedserver.worker.messages`: a request, for an evaluation followed by the flat buffer, and a reply, for a
+preparation followed by x^0. It ends when the server does, whichever way that happens, because the socket then
+closes; `fedserver.worker.lifeline` sees to it from the first moment on.
 """
 
 from __future__ import annotations

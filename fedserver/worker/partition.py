@@ -128,12 +128,21 @@ def write_partition(path: Path, shards: list[Indices]) -> None:
 
 def read_partition(path: Path, num_clients: int, num_examples: int) -> list[Indices]:
     """Shards from a partition file, checked against the run that wants to use them."""
+    expected = (
+        f'{path}: expected JSON {{"clients": [[index, ...], ...]}}, with a list of indices for each client'
+    )
     try:
-        clients: Any = json.loads(path.read_text())["clients"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f'{path}: expected JSON {{"clients": [[index, ...], ...]}}: {error}') from error
+        found: Any = json.loads(path.read_text())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{expected}; this is no JSON: {error}") from error
+    if not isinstance(found, dict) or "clients" not in found:
+        got = "an object without `clients`" if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise DataError(f"{expected}; got {got}")
+    clients = found["clients"]
     if not isinstance(clients, list) or len(clients) != num_clients:
-        got = len(clients) if isinstance(clients, list) else type(clients).__name__
+        got = str(len(clients)) if isinstance(clients, list) else type(clients).__name__
         raise DataError(f"{path}: expected shards for {num_clients} clients (--num-clients), got {got}")
     return [_checked_shard(path, j, shard, num_examples) for j, shard in enumerate(clients)]
 

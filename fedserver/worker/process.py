@@ -43,7 +43,7 @@ class TorchWorker(Protocol):
 def start(connection: int) -> subprocess.Popen[bytes]:
     """A worker process that is asked through this file descriptor."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "fedserver.worker", str(connection)],
+        [sys.executable, "-P", "-m", "fedserver.worker.lifeline", str(connection)],
         pass_fds=[connection],
         stdin=subprocess.DEVNULL,
     )

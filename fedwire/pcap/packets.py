@@ -19,6 +19,7 @@ MAX_CONNECTIONS = 1 << 14
 MAX_HELD_BYTES = 1 << 16  # A server may send its SETTINGS before the client's preface comes, not much more.
 
 _NOTHING = memoryview(b"")
+_SYN_ACK = 0x12
 _WINDOW_BITS = {"gzip": 31, "deflate": 15}  # How zlib wants to be told which of the two it is.
 
 
@@ -67,6 +68,16 @@ def _segments(path: Path, problem: Callable[[str], None]) -> Iterator[Segment]:
             continue
         if segment:
             yield segment
+
+
+def server_ports(path: Path) -> list[int]:
+    """Ports in a capture file at which a connection was accepted; all of them if none was seen to be."""
+    accepting, every = set[int](), set[int]()
+    for segment in _segments(path, lambda _: None):
+        every |= {segment.source[1], segment.target[1]}
+        if segment.flags & _SYN_ACK == _SYN_ACK:
+            accepting.add(segment.source[1])
+    return sorted(accepting or every)
 
 
 _Plain = tuple[int, str, bool, bytes]

@@ -133,7 +133,7 @@ def _records(path: Path, reader: _Reader) -> Iterator[_Record]:
         found = "a file of less than 4 bytes; capture again with: tcpdump -s 0 -w FILE"
     else:
         found = f"bytes {magic.hex(' ')}; make one with: tcpdump -s 0 -w FILE"
-    raise DataError(f"{path}: expected a pcap or pcapng capture, found {found}")
+    raise DataError(f"{path} is neither a fedwire capture nor a pcap or pcapng; found {found}")
 
 
 def _classic_records(reader: _Reader, order: str, tick_s: float) -> Iterator[_Record]:

@@ -14,6 +14,7 @@ import numpy as np
 from common.errors import DataError, WireError
 from common.names import natural
 from common.server_step.aggregate import ServerState
+from common.server_step.robust import Clip
 from common.server_step.step import CSource, ServerStep, reweighted
 from common.server_step.updates import ReadUpdate, UpdateReader
 from common.tensors import safetensors_files
@@ -84,14 +85,19 @@ class Replay:
         reader = UpdateReader(current.rules, current.layout, current.flat)
         step = ServerStep(current.rules, current.layout, current.flat, exact=exact, h=h)
         unknown = [t.client for t in ups if t.client not in self._variates and self._counted(r, t.client)]
-        variates = []
-        for i, transfer in enumerate(ups):
-            update = self._read(reader, transfer)
-            step.add(i, update)
-            variates.append(update.values[current.model_bytes :].copy())
-        closed = step.close()
+        variates: dict[str, Flat] = {}
+
+        def read(i: int, clip: Clip | None = None) -> ReadUpdate:
+            update = self._read(reader, ups[i], known=ups[i].client not in unknown)
+            update = update if clip is None else reader.taken_back(update, clip)
+            variates[ups[i].client] = update.values[current.model_bytes :].copy()
+            return update
+
+        for i in range(len(ups)):
+            step.add(i, read(i))
+        closed = step.close(again=read, absent=self._absent(current, ups))
         self._h = closed.h
-        self._variates |= {ups[i].client: variates[i] for i in closed.counted}
+        self._variates |= variates
         if closed.c_source is CSource.FROM_MOVE or not current.layout.indices(Purpose.CONTROL):
             return closed.flat, []
         problems = [
@@ -101,18 +107,26 @@ class Replay:
             problems.append("c was coded with a loss, so the server's own c is not on the wire")
         return closed.flat, problems
 
-    def _read(self, reader: UpdateReader, transfer: Transfer) -> ReadUpdate:
+    def _read(self, reader: UpdateReader, transfer: Transfer, *, known: bool) -> ReadUpdate:
+        """An update; `known` if the c_i before it is."""
         update = transfer.header
         assert isinstance(update, pb.UpdateHeader)
-        known = update.steps and reader.rules.client_weight(update.examples)
-        if not known or not transfer.encoding.matches(reader.encoding):
+        counts = update.steps and reader.rules.client_weight(update.examples)
+        if not counts or not transfer.encoding.matches(reader.encoding):
             raise DataError(f"{transfer.name}: is not what the round asked for")
         c_i = self._variates.get(transfer.client)
         try:
             values = reader.values(self._transfers.assemble(transfer), c_i, update.steps)
+            follows = known and reader.require_following(values, c_i, update.steps)
         except WireError as error:
             raise DataError(f"{transfer.name}: {error}") from error
-        return reader.read(values, c_i, update.steps, update.examples)
+        return reader.read(values, c_i, update.steps, update.examples, follows=follows)
+
+    def _absent(self, current: CapturedRound, ups: list[Transfer]) -> list[Flat | None]:
+        """The variates of clients without an update in this round; those never heard of have none."""
+        here = {transfer.client for transfer in ups}
+        known: list[Flat | None] = [c_i for name, c_i in self._variates.items() if name not in here]
+        return known + [None] * (current.rules.num_clients - len(here) - len(known))
 
     def _counted(self, r: int, client: str) -> bool:
         """Whether the server already counts an update of this client."""

@@ -77,7 +77,7 @@ def checkpoint(data: bytes) -> None:
     found = checkpoints.newest(lambda c: variates.require_whole(c.counted), unheard)
     assert found is not None
     assert found.round == 1
-    variates.restore(found.counted, found.norms)
+    variates.restore(found.counted, found.norms, found.changed)
     assert f"{found.closing.train_loss:.4f} {found.closing.seconds.round:.1f}"
 
 
@@ -87,7 +87,7 @@ def checkpoint_seeds() -> list[bytes]:
     found = []
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
         Checkpoints(folder, known.LAYOUT).write(
-            Checkpoint(1, known.values(), h, {}, {0: 0.5}, CSource.FROM_MOVE, 2.0, known.ROUND)
+            Checkpoint(1, known.values(), h, {}, {0: 0.5}, {0}, CSource.FROM_MOVE, 2.0, known.ROUND)
         )
         found.append((folder / "round-000001.safetensors").read_bytes())
     return found
@@ -140,7 +140,8 @@ def _go_on(folder: Path) -> None:
         if found.previous is not None:
             Members(2).restore(restored(found.previous.clients, known.PREPARED.shards))
             found.require_same_settings(RunConfig())
-            found.go_back(1)
+            found.go_back(1, unheard)
+            found.records()
 
 
 def _read(folder: Path) -> None:

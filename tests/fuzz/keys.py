@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.access.certificates import Revocations, client_certificate
+from common.access.certificates import Revocations, caller_certificate
 from common.errors import FedError
 from common.tensors.layout import fingerprint
 from fedclient.store.stored_update import Sender, StoredUpdate
@@ -41,20 +41,21 @@ def _authority() -> Path:
     folder = known.folder() / "certs"
     Authority(folder).init()
     Authority(folder).issue("a")
+    Authority(folder).issue("o", operator=True)
     Authority(folder).revoke("a")
     return folder
 
 
 def certificate(data: bytes) -> None:
     """What a peer shows. TLS has checked it, but not what is in it."""
-    shown = client_certificate(data)
+    shown = caller_certificate(data)
     assert shown.serial >= 0
     assert shown.expires.tzinfo is not None
 
 
 def certificate_seeds() -> list[bytes]:
-    """A client's, a server's and the authority's."""
-    return [(_authority() / f"{name}.pem").read_bytes() for name in ("a", "server", "ca")]
+    """A client's, an operator's, a server's and the authority's."""
+    return [(_authority() / f"{name}.pem").read_bytes() for name in ("a", "o", "server", "ca")]
 
 
 def revocations(data: bytes) -> None:
@@ -75,9 +76,9 @@ def token(data: bytes) -> None:
     (folder / "a.json").write_bytes(data)
     tokens = Tokens(folder)
     try:
-        tokens.name_of(data.decode(errors="replace"))
+        tokens.holder_of(data.decode(errors="replace"))
     except FedError:
-        tokens.name_of("a:secret")
+        tokens.holder_of("a:secret")
 
 
 def token_seeds() -> list[bytes]:

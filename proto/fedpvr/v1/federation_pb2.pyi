@@ -27,11 +27,14 @@ class JoinRequest(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
+    GIVES_SIGNS_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """1."""
     client: _builtins.str
     """Stable name: 1 to 64 letters, digits, "." (not first), "_" or "-"."""
+    gives_signs: _builtins.bool
+    """It calls Renew as JoinReply.sign_seconds says; earlier releases do not."""
     message_crc32c: _builtins.int
     @_builtins.property
     def own_data(self) -> Global___OwnData:
@@ -43,11 +46,12 @@ class JoinRequest(_message.Message):
         protocol_version: _builtins.int = ...,
         client: _builtins.str = ...,
         own_data: Global___OwnData | None = ...,
+        gives_signs: _builtins.bool = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "gives_signs", b"gives_signs", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -94,6 +98,7 @@ class JoinReply(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    SIGN_SECONDS_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
@@ -105,6 +110,10 @@ class JoinReply(_message.Message):
     seed: _builtins.int
     lease_seconds: _builtins.float
     """Not 0: a client that was not heard of for so long is not waited for. It calls Renew three times as often."""
+    sign_seconds: _builtins.float
+    """Not 0: a client that has a seat and is not waiting for a round calls Renew when it has said nothing for so long,
+    also without a lease, so that one that is slow can be told from one that is gone.
+    """
     message_crc32c: _builtins.int
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
@@ -123,11 +132,12 @@ class JoinReply(_message.Message):
         model: Global___ModelSpec | None = ...,
         shard: Global___Shard | None = ...,
         lease_seconds: _builtins.float = ...,
+        sign_seconds: _builtins.float = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -491,22 +501,32 @@ class Finished(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TOOK_PART_FIELD_NUMBER: _builtins.int
+    BEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     accuracy: _builtins.float
     reason: _builtins.str
     """Empty after a whole run; else why the run ended early."""
+    took_part: _builtins.int
+    """Rounds that have updates of this client in them, and the best model; absent from a server that does not say."""
+    @_builtins.property
+    def best(self) -> Global___RoundResult: ...
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
         accuracy: _builtins.float = ...,
         reason: _builtins.str = ...,
+        took_part: _builtins.int | None = ...,
+        best: Global___RoundResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_took_part", b"_took_part", "best", b"best", "took_part", b"took_part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "reason", b"reason", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_took_part", b"_took_part", "accuracy", b"accuracy", "best", b"best", "reason", b"reason", "round", b"round", "took_part", b"took_part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__took_part: _TypeAlias = _typing.Literal["took_part"]  # noqa: Y015
+    _WhichOneofArgType__took_part: _TypeAlias = _typing.Literal["_took_part", b"_took_part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__took_part) -> _WhichOneofReturnType__took_part | None: ...
 
 Global___Finished: _TypeAlias = Finished  # noqa: Y015
 
@@ -689,20 +709,24 @@ class RenewRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
+    GOING_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
+    going: _builtins.bool
+    """The client's process ends now, and may come back and go on. Nothing else changes: rounds wait for it as before."""
     message_crc32c: _builtins.int
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
         client: _builtins.str = ...,
+        going: _builtins.bool = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "going", b"going", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -891,6 +915,8 @@ class StatusReply(_message.Message):
     LAST_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    NEEDED_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
@@ -901,6 +927,12 @@ class StatusReply(_message.Message):
     """The open round; R when finished."""
     rounds: _builtins.int
     num_clients: _builtins.int
+    needed: _builtins.int
+    """Clients that the run starts with."""
+    others: _builtins.int
+    """Clients that are here beside those listed. An operator, and everybody where nobody is asked who he is, sees all; a
+    client sees its own row and traffic, and no sums.
+    """
     message_crc32c: _builtins.int
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
@@ -931,11 +963,13 @@ class StatusReply(_message.Message):
         last: Global___RoundResult | None = ...,
         bytes: _abc.Iterable[Global___TrafficCount] | None = ...,
         traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
+        needed: _builtins.int = ...,
+        others: _builtins.int = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -952,13 +986,22 @@ class ClientStatus(_message.Message):
     EXAMPLES_FIELD_NUMBER: _builtins.int
     COUNTED_ROUND_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    LAST_SEEN_SECONDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     index: _builtins.int
     """Meaningless while the phase is WAITING."""
     examples: _builtins.int
     counted_round: _builtins.int
     state: _builtins.str
-    """waiting, training, answered, or gone: it left, or its lease is over."""
+    """waiting (for a seat or a round), preparing (it has a seat, and has not asked for the open round), training,
+    uploading, answered; not heard of; stopped (it said good-bye and may come back); left (it cannot go on, or is not
+    admitted any more); gone (its lease is over).
+    """
+    last_seen_seconds: _builtins.float
+    """How long ago it was last heard of."""
+    reason: _builtins.str
+    """Why it left."""
     def __init__(
         self,
         *,
@@ -967,12 +1010,16 @@ class ClientStatus(_message.Message):
         examples: _builtins.int = ...,
         counted_round: _builtins.int = ...,
         state: _builtins.str = ...,
+        last_seen_seconds: _builtins.float | None = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "last_seen_seconds", b"last_seen_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_round", b"counted_round", "examples", b"examples", "index", b"index", "name", b"name", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "counted_round", b"counted_round", "examples", b"examples", "index", b"index", "last_seen_seconds", b"last_seen_seconds", "name", b"name", "reason", b"reason", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__last_seen_seconds: _TypeAlias = _typing.Literal["last_seen_seconds"]  # noqa: Y015
+    _WhichOneofArgType__last_seen_seconds: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_seen_seconds) -> _WhichOneofReturnType__last_seen_seconds | None: ...
 
 Global___ClientStatus: _TypeAlias = ClientStatus  # noqa: Y015
 

@@ -139,7 +139,7 @@ class FederationServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Renew(self, request, context):
-        """A sign of life while a client trains, where the run has a lease. Every other call is one as well.
+        """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -71,7 +71,7 @@ class FederationStub:
     same client that the server still believes alive is ended by this.
     """
     Renew: _grpc.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]
-    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+    """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
 
@@ -118,7 +118,7 @@ class FederationAsyncStub(FederationStub):
     same client that the server still believes alive is ended by this.
     """
     Renew: _aio.UnaryUnaryMultiCallable[_federation_pb2.RenewRequest, _federation_pb2.RenewReply]  # type: ignore[assignment]
-    """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+    """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
 
@@ -192,7 +192,7 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_pb2.RenewRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.RenewReply, _abc.Awaitable[_federation_pb2.RenewReply]]:
-        """A sign of life while a client trains, where the run has a lease. Every other call is one as well."""
+        """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
 
     @_abc_1.abstractmethod
     def Status(

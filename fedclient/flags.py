@@ -1,0 +1,66 @@
+"""The flags of `fedclient run`, checked as far as that goes without torch and the server."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import commandline
+from common.data import datasets
+from common.errors import ConfigError
+from common.names import require_name
+from fedclient.site import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """The flags of `fedclient run` but for credentials; what can be checked at once is checked."""
+
+    server: str
+    name: str | None
+    state_dir: Path | None
+    state_root: Path | None
+    dataset: str | None
+    shard: str | None
+    data: Path | None
+    data_dir: str
+    threads: int
+    device: str
+    model: str | None
+    allow_plugin: tuple[str, ...]
+    max_parameters: int
+    max_steps: int
+    give_up: float
+    uplink: float | None
+    downlink: float | None
+    capture: Path | None
+
+    def __post_init__(self) -> None:
+        commandline.require_address("--server", self.server)
+        if self.state_root is not None and (self.name is not None or self.state_dir is not None):
+            raise ConfigError(
+                "--state-root gives the name and the state directory; leave out --name and --state-dir"
+            )
+        require_name(self.own_name)
+        if self.shard is not None and self.dataset is None:
+            raise ConfigError("--shard goes with --dataset")
+        if self.data is not None and self.dataset is not None:
+            raise ConfigError("--data and --dataset exclude each other; give one of them")
+        if self.dataset is not None:
+            datasets.require_known(self.dataset)
+
+    @property
+    def site(self) -> Site:
+        """What the server may ask for."""
+        return Site(
+            model=self.model,
+            plugins=frozenset(self.allow_plugin),
+            max_parameters=self.max_parameters,
+            max_steps=self.max_steps,
+        )
+
+    @property
+    def own_name(self) -> str:
+        """The client's name, unless a state root gives it one."""
+        return self.name or socket.gethostname()

@@ -1,0 +1,90 @@
+"""What a site lets a server ask of its client: which code runs, and how much of the machine it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common import plugin
+from common.data import datasets
+from common.errors import RefusedError, printable
+from common.models import names
+
+BYTES_PER_PARAMETER = 64
+"""Memory that goes with a parameter a site allows: its copies in training, batches and data."""
+MOST_SHOWN = 80
+"""Characters of a server's words in an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """The limits that a client's owner sets."""
+
+    model: str | None = None
+    """The model that is expected, built in or module:factory; None: any that is built in."""
+    plugins: frozenset[str] = frozenset()
+    """Models and data sets module:factory that may be loaded because a server names them."""
+    max_parameters: int = 100_000_000
+    max_steps: int = 100_000
+    """Of a round."""
+
+    def __post_init__(self) -> None:
+        for name in self.plugins:
+            plugin.require_well_formed(name)
+        if self.model is not None and self.model not in names.BUILT_IN:
+            names.require_known(self.model)
+            plugin.require_well_formed(self.model)
+
+    @property
+    def max_bytes(self) -> int:
+        """What model, batches and data of a run may take together."""
+        return self.max_parameters * BYTES_PER_PARAMETER
+
+    def require_model(self, name: str) -> None:
+        """Raises unless a server may have this client build the model of this name."""
+        if self.model is None:
+            self._require_code("model", name, name in names.BUILT_IN)
+        elif name != self.model:
+            shown = printable(name, MOST_SHOWN)
+            raise RefusedError(
+                f"the run trains model {shown!r}, this client takes {self.model} only; change its --model"
+            )
+
+    def require_dataset(self, name: str) -> None:
+        """Raises unless a server may have this client load the data set of this name."""
+        self._require_code("data set", name, name in datasets.DATASETS)
+
+    def _require_code(self, kind: str, name: str, built_in: bool) -> None:
+        if built_in or name in self.plugins:
+            return
+        shown = printable(name, MOST_SHOWN)
+        if shown != name or not plugin.is_well_formed(name):
+            raise RefusedError(f"the server names {kind} {shown!r}, which is not built in here")
+        raise RefusedError(
+            f"the server names {kind} {name}, code on this client's machine that its owner has not allowed; "
+            f"to allow it, start the client with --allow-plugin {name}"
+        )
+
+    def require_parameters(self, count: int) -> None:
+        """Raises for a model that is too large."""
+        if count > self.max_parameters:
+            raise RefusedError(
+                f"the model has {count} parameters, this client takes {self.max_parameters}; "
+                f"to allow it, start the client with --max-parameters {count}"
+            )
+
+    def require_steps(self, steps: int) -> None:
+        """Raises for a round that is too long."""
+        if steps > self.max_steps:
+            raise RefusedError(
+                f"a round has {steps} local steps, this client takes {self.max_steps}; "
+                f"to allow it, start the client with --max-steps {steps}"
+            )
+
+    def require_memory(self, what: str, num_bytes: int) -> None:
+        """Raises for what would take too much."""
+        if num_bytes > self.max_bytes:
+            least = -(-num_bytes // BYTES_PER_PARAMETER)
+            raise RefusedError(
+                f"{what} would take about {num_bytes >> 20} MB, this client gives {self.max_bytes >> 20}; "
+                f"to allow it, start the client with --max-parameters {least}"
+            )

@@ -1,0 +1,27 @@
+"""What a client may see of a status: how the run goes, its own part, and how many others there are."""
+
+from __future__ import annotations
+
+from fedpvr.v1 import federation_pb2 as pb
+
+
+def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
+    """The status as the client of this name sees it. What is not named here is an operator's."""
+    own = [client for client in status.clients if client.name == name]
+    view = pb.StatusReply(
+        run_id=status.run_id,
+        algorithm=status.algorithm,
+        model=status.model,
+        dataset=status.dataset,
+        phase=status.phase,
+        round=status.round,
+        rounds=status.rounds,
+        num_clients=status.num_clients,
+        needed=status.needed,
+        clients=own,
+        traffic=[count for count in status.traffic if count.client == name],
+        others=len(status.clients) - len(own),
+    )
+    if status.HasField("last"):
+        view.last.CopyFrom(status.last)
+    return view

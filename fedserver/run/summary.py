@@ -1,0 +1,54 @@
+"""What a run that is over tells: how good the model is, who is in it and who is not, and what to do next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.errors import LeftOutError
+from common.events import Emit
+from fedserver.events.clients import listed
+from fedserver.events.run import ClientLeftOut, MoreLeftOut, ResultsReady, RunFinished, TookPart
+from fedserver.members.attendance import Attendance
+from fedserver.members.members import Members
+from fedserver.store.run_dir import MODEL
+
+MOST_LINES = 10
+"""Clients that get a line if they are left out."""
+
+
+def tell_of_the_end(attendance: Attendance, members: Members, run_path: Path, emit: Emit) -> None:
+    """Says it, and last of all who is missing; raises if that is somebody whom no setting leaves out."""
+    last, best = attendance.last, attendance.best
+    emit(
+        RunFinished(
+            round=last[0] if last else 0,
+            accuracy=last[1] if last else None,
+            best_accuracy=best[1] if best else None,
+            best_round=best[0] if best else 0,
+            rounds=attendance.rounds,
+            seconds=attendance.seconds,
+            down_bytes=attendance.down_bytes,
+            up_bytes=attendance.up_bytes,
+        )
+    )
+    names = [member.name for member in members.in_order()]
+    counts = {name: attendance.rounds_of(name) for name in names}
+    emit(TookPart(clients=counts, rounds=attendance.rounds, seats=members.num_clients))
+    emit(ResultsReady(model=str(run_path / MODEL), run_dir=str(run_path)))
+    absences = sorted(attendance.absences(names), key=lambda absence: absence.took_part)
+    for absence in absences[:MOST_LINES]:
+        emit(
+            ClientLeftOut(
+                client=absence.client,
+                took_part=absence.took_part,
+                missed=absence.missed,
+                reason=absence.reason,
+            )
+        )
+    if len(absences) > MOST_LINES:
+        emit(MoreLeftOut(clients=len(absences) - MOST_LINES))
+    lost = [absence.client for absence in absences if absence.for_good]
+    if lost:
+        raise LeftOutError(
+            f"the run is finished, but went on without {listed(lost)}; the lines above say why"
+        )
