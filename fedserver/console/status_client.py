@@ -32,8 +32,8 @@ def _asked(server: str, access: Access | None, call: str, request: Message, time
     with open_channel(server, credentials) as channel:
         try:
             method: Any = channel.unary_unary(CALLS[call].path)
-            reply: bytes = method(sealed(request), timeout=timeout_s, metadata=credentials.metadata)
-            return reply
+            reply: bytes | None = method(sealed(request), timeout=timeout_s, metadata=credentials.metadata)
+            return reply or b""
         except grpc.RpcError as error:
             meaning = error_of(error.code().name, f"{server}: {error.details()}")
             if not isinstance(meaning, UnavailableError):
