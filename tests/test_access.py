@@ -157,11 +157,15 @@ def test_a_client_cannot_speak_for_another(guarded: Federation, certs: Path) -> 
     guarded.wait_for("server", "turned away: this is 'a', which cannot speak for 'b'")
 
 
+OPERATORS_CALLS = {"Status": grpc.StatusCode.OK, "Evict": grpc.StatusCode.NOT_FOUND}
+"""Nobody has joined who could be evicted."""
+
+
 def test_an_operator_asks_for_the_status_and_takes_no_part(guarded: Federation, certs: Path) -> None:
     with open_channel(guarded.address, credentials(certs, "alice")) as channel:
         for as_client in ("a", "alice"):
             for name, call in calls(channel, as_client).items():
-                expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+                expected = OPERATORS_CALLS.get(name, grpc.StatusCode.UNAUTHENTICATED)
                 assert code(call) is expected, name
     guarded.wait_for("server", "turned away: this is operator 'alice', which cannot take part as a client")
     guarded.client("alice", "--certs", str(certs))
@@ -312,7 +316,7 @@ def test_an_operators_token_takes_no_part_either(tokened: Federation) -> None:
     with grpc.insecure_channel(tokened.address) as channel:
         for as_client in ("a", "alice"):
             for name, call in calls(channel, as_client).items():
-                expected = grpc.StatusCode.OK if name == "Status" else grpc.StatusCode.UNAUTHENTICATED
+                expected = OPERATORS_CALLS.get(name, grpc.StatusCode.UNAUTHENTICATED)
                 assert code(call, bearer(tokened, "alice")) is expected, name
 
 

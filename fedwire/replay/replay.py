@@ -146,6 +146,8 @@ class Replay:
         if not after.is_exact(Purpose.MODEL):
             raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
         new = reweighted(layout, new, current.rules.total_weight, after.rules.total_weight)
+        # Where a member was evicted in between c is counted anew, without one that a capture does not name.
+        certain = certain and after.rules.num_clients == current.rules.num_clients
         comparable = certain and after.c_travelled and after.is_exact(Purpose.CONTROL)
         chosen = layout.indices(*MODEL, *([Purpose.CONTROL] if comparable else []))
         return f"broadcast of round {r + 1}", _differing(layout, new, after.flat, chosen)

@@ -16,6 +16,7 @@ import numpy as np
 from common.algorithms import ALGORITHMS
 from common.errors import FedError, RunError, WireError
 from common.events import unheard
+from common.records.run import RunRecord
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.wire.calls import CALLS, Call
@@ -73,8 +74,16 @@ def _parts(config: RunConfig) -> Federation:
 def _run(config: RunConfig, variates: Any, spool: Any) -> Run:
     """A run with what calls make use of."""
     unused: Any = None
+    run_dir: Any = _NoDisk()
     down, up = downward(known.LAYOUT, config.codecs), known.up(config)
-    return Run(known.RUN_ID, config, known.PREPARED, down, up, unused, unused, variates, spool)
+    return Run(known.RUN_ID, config, known.PREPARED, down, up, run_dir, unused, variates, spool)
+
+
+class _NoDisk:
+    """In place of a run directory."""
+
+    def write_config(self, record: RunRecord) -> None:
+        """Nobody reads it."""
 
 
 async def _open(config: RunConfig) -> Federation:
