@@ -57,7 +57,7 @@ FLAGS = [
 ]
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", "feddyn"])
+@pytest.mark.parametrize("algorithm", ["scaffold", pytest.param("feddyn", marks=pytest.mark.slow)])
 def test_an_evicted_member_is_out_of_c_and_of_all_rounds_also_after_a_kill(
     federation: Federation, algorithm: str
 ) -> None:

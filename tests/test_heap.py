@@ -33,7 +33,9 @@ def test_the_allocator_notices_a_byte_behind_a_block() -> None:
     assert under_checks("overrun").returncode == -signal.SIGABRT
 
 
-@pytest.mark.parametrize("kernels", [{}, OLDER], ids=["own kernels", "AVX2"])
+@pytest.mark.parametrize(
+    "kernels", [pytest.param({}, id="own kernels", marks=pytest.mark.slow), pytest.param(OLDER, id="AVX2")]
+)
 @pytest.mark.parametrize(
     "cases",
     [pytest.param(MOST_AT_RISK, id="some"), pytest.param(ALL, id="all", marks=pytest.mark.slow)],
