@@ -157,6 +157,23 @@ def test_an_ordinary_y_i_hides_no_wild_c_i_and_of_c_i_no_more_counts_than_of_y_i
     assert (wild[2].share, wild[2].variate_share) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("rule", ["mean", *RULES])
+@given(honest=HONEST)
+def test_what_is_far_too_large_changes_x_no_more_than_what_was_never_sent(rule: str, honest: Any) -> None:
+    honest[:, :7] = np.sign(honest[:, :7] + 1e-9) * (
+        1 + 0.1 * np.abs(honest[:, :7])
+    )  # Of about the same size.
+    after = []
+    for updates in ([*honest], [*honest, np.full(12, 1e30)]):
+        server = ServerRound(
+            rules(aggregation=rule, num_clients=6, norm_bound=2.0), LAYOUT, flat(np.zeros(12))
+        )
+        for i, update in enumerate(updates):
+            server.add(i, flat(update), checked=False)
+        after.append(numbers(server.close([None] * (6 - len(updates))).flat)[:7])
+    np.testing.assert_array_equal(after[0], after[1])
+
+
 @pytest.mark.parametrize("rule", ["median", "trimmed:0.3"])
 @given(honest=HONEST, wild=st.floats(-1e30, 1e30), absent=st.integers(0, 2))
 def test_c_is_the_center_of_all_c_i_whoever_takes_part(

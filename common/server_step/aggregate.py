@@ -132,13 +132,18 @@ class RobustAggregate(Aggregate):
         super().__init__(layout, broadcast)
         self._center = center
         self._held: list[tuple[Flat, Flat | None]] = []
+        """Updates that count."""
+        self._variates: list[Flat] = []
+        """c_i+ of all, also of those whose y_i does not count."""
 
     def add(
         self, values: Flat, c_i: Flat | None, weight: float, client_weight: float
     ) -> Mapping[Purpose, float]:
-        """Takes in one update; a center has no weights."""
-        self._held.append((values, c_i))
-        return super().add(values, c_i, 1.0, client_weight)
+        """Takes in one update. A center has no weights, but what weighs nothing is not in it."""
+        self._variates.append(values)
+        if weight:
+            self._held.append((values, c_i))
+        return super().add(values, c_i, 1.0 if weight else 0.0, client_weight)
 
     def _sum(self, index: int) -> Float64:
         """As many times the center as there are updates: what a sum is to the mean."""
@@ -156,7 +161,7 @@ class RobustAggregate(Aggregate):
     def _center_of_variates(self, index: int, absent: Sequence[Flat | None]) -> Float64:
         """Of the c_i of all clients, those that are absent included."""
         dtype = self._layout.specs[index].dtype
-        new = [self._layout.array(values, index).reshape(-1) for values, _ in self._held]
+        new = [self._layout.array(values, index).reshape(-1) for values in self._variates]
         old = [self._moves.variate(index, c_i) for c_i in absent]
         everybody = [*new, *old]
 
