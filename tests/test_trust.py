@@ -118,7 +118,7 @@ def clips(
 def test_of_an_update_far_above_the_median_little_counts() -> None:
     found = clips(5.0, 1.0, 1.2, 0.8, 30.0)
     assert found.keys() == {3}
-    assert found[3].times_usual == pytest.approx(30 / 1.1)
+    assert found[3].times_usual == 30.0, "the median of the others is 1"
     assert (found[3].share, found[3].variate_share) == (0.0, 0.0)
     slightly = clips(5.0, 1.0, 1.2, 0.8, 6.05)[3]
     assert slightly.share == slightly.variate_share == pytest.approx((CUT - 1.1) / (CUT - 1))
@@ -136,6 +136,17 @@ def test_the_larger_an_update_the_less_it_moves_x(times: float) -> None:
     assert times * share(times) <= 2.0
     assert share(1.01 * times) <= share(times)
     assert times <= 2 * CUT or share(times) == 0.0
+
+
+@given(st.lists(st.floats(0.1, 5), min_size=4, max_size=8), st.floats(1e3, 1e30))
+def test_what_does_not_count_does_not_say_what_is_usual(norms: list[float], wild: float) -> None:
+    without, beside = clips(2.0, *norms), clips(2.0, *norms, wild)
+    assert beside.pop(len(norms)).share == 0.0
+    if (
+        2 * sum(clip.share > 0 for clip in without.values()) + 2 * (len(norms) - len(without))
+        > len(norms) + 1
+    ):
+        assert beside == without
 
 
 def test_if_most_did_not_move_nothing_of_those_who_did_counts() -> None:

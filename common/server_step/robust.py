@@ -94,12 +94,23 @@ class Robustness:
         )
 
     def clips(self, sizes: Mapping[K, Size]) -> dict[K, Clip]:
-        """The updates that are too large."""
+        """The updates that are too large. What does not count at all does not say either what is usual."""
+        counting = dict(sizes)
+        while True:
+            found = self._clips(sizes, counting)
+            left = {key: size for key, size in counting.items() if key not in found or found[key].share > 0}
+            # Most are honest: where more than half would be out, they differ by nature.
+            if len(left) == len(counting) or 2 * len(left) < len(sizes):
+                return found
+            counting = left
+
+    def _clips(self, sizes: Mapping[K, Size], counting: Mapping[K, Size]) -> dict[K, Clip]:
+        """The updates that are too large if `counting` says what is usual."""
         found: dict[K, Clip] = {}
         if self.norm_bound is None:
             return found
         for purpose in {purpose for size in sizes.values() for purpose in size.norms}:
-            for key, times in _times_usual(purpose, sizes).items():
+            for key, times in _times_usual(purpose, sizes, counting).items():
                 if times > self.norm_bound:
                     share = max(0.0, (CUT - times / self.norm_bound) / (CUT - 1))
                     whole = 1.0 if purpose is Purpose.CONTROL else share
@@ -107,7 +118,7 @@ class Robustness:
         return found
 
 
-def _times_usual(purpose: Purpose, sizes: Mapping[K, Size]) -> dict[K, float]:
+def _times_usual(purpose: Purpose, sizes: Mapping[K, Size], counting: Mapping[K, Size]) -> dict[K, float]:
     """The norm of each update in units of what is usual for it: the median, or more for who takes more steps.
 
     The median norm per step, times the client's own steps, is usual where that is more than the median norm,
@@ -115,12 +126,12 @@ def _times_usual(purpose: Purpose, sizes: Mapping[K, Size]) -> dict[K, float]:
     does not grow with their number.
     """
     norms = {key: size.norms[purpose] for key, size in sizes.items()}
-    usual = dict.fromkeys(sizes, _median(norms.values()))
+    usual = dict.fromkeys(sizes, _median(norms[key] for key in counting))
     if purpose is Purpose.CONTROL:
         usual = {key: VARIATE_ROOM * median for key, median in usual.items()}
     else:
-        per_step = _median(norms[key] / size.steps for key, size in sizes.items())
-        most_steps = MOST_STEPS * _median(size.steps for size in sizes.values())
+        per_step = _median(norms[key] / size.steps for key, size in counting.items())
+        most_steps = MOST_STEPS * _median(size.steps for size in counting.values())
         usual = {key: max(usual[key], per_step * min(size.steps, most_steps)) for key, size in sizes.items()}
     return {key: _ratio(norm, usual[key]) for key, norm in norms.items()}
 
