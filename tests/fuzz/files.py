@@ -88,7 +88,17 @@ def checkpoint_seeds() -> list[bytes]:
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
         Checkpoints(folder, known.LAYOUT).write(
             Checkpoint(
-                1, known.values(), h, {}, {0: 0.5}, {0}, frozenset({1}), CSource.FROM_MOVE, 2.0, known.ROUND
+                1,
+                known.values(),
+                h,
+                {},
+                {0: 0.5},
+                {0},
+                frozenset({1}),
+                {1: 2},
+                CSource.FROM_MOVE,
+                2.0,
+                known.ROUND,
             )
         )
         found.append((folder / "round-000001.safetensors").read_bytes())
