@@ -101,7 +101,7 @@ class Robustness:
         )
 
     def clips(self, sizes: Mapping[K, Size], on_probation: Container[K] = ()) -> dict[K, Clip]:
-        """The updates of which not all counts. What does not count at all does not say what is usual either."""
+        """Updates of which not all counts. What does not count at all does not say what is usual either."""
         if self.norm_bound is None:
             return {}
         counting = {key: size for key, size in sizes.items() if key not in on_probation}
