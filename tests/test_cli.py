@@ -6,6 +6,7 @@ import json
 import math
 import re
 import signal
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,6 +62,33 @@ def test_help_does_not_load_torch_or_grpc(program: str) -> None:
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_NUM_THREADS": "3"}, {"OPENBLAS_NUM_THREADS": "2"}])
+def test_a_command_gives_blas_one_thread_before_numpy_loads_unless_told_otherwise(
+    given: dict[str, str],
+) -> None:
+    """Each command in a fork of one process that has imported nothing of it."""
+    code = (
+        "import builtins, importlib, os, sys\n"
+        f"for program in {PROGRAMS}:\n"
+        "    if os.fork() == 0:\n"
+        "        def watched(name, *rest, real=builtins.__import__):\n"
+        "            if name == 'numpy' and 'numpy' not in sys.modules:\n"
+        "                print(os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS'])\n"
+        "            return real(name, *rest)\n"
+        "        builtins.__import__ = watched\n"
+        "        importlib.import_module(f'{program}.cli')\n"
+        "        import numpy\n"
+        "        sys.exit()\n"
+        "    os.wait()"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    environment = {key: value for key, value in os.environ.items() if key not in names} | given
+    found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    omp = given.get("OMP_NUM_THREADS", "1")
+    expected = f"{omp} {given.get('OPENBLAS_NUM_THREADS', omp)}"
+    assert found.stdout.splitlines() == [expected] * len(PROGRAMS)
 
 
 @pytest.fixture
