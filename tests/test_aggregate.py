@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from common.server_step import aggregate as aggregates
 from common.server_step.aggregate import Aggregate
-from common.tensors.layout import BLOCK, Flat, Layout, Purpose, TensorSpec
+from common.server_step.moves import BLOCK
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import tensor_view
 from tests.rules import rules
 
@@ -98,6 +100,20 @@ def test_tensors_larger_than_a_block_are_whole() -> None:
     assert result(aggregate, layout.allocate(), 1).tobytes() == up.tobytes()
 
 
+def test_updates_give_the_same_bits_in_one_pass_and_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = layout_of("float32")
+    down = random_flat(layout, 0)
+
+    def after(together: int) -> tuple[bytes, dict[str, float]]:
+        monkeypatch.setattr(aggregates, "TOGETHER", together)
+        aggregate = Aggregate(layout, down)
+        for seed in range(1, 6):
+            aggregate.add(random_flat(layout, seed), None, 1.0 + seed, 1.0)
+        return result(aggregate, down, 5).tobytes(), aggregate.drift_diversity()
+
+    assert after(2) == after(64)
+
+
 def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
     """One of ten answers: c moves by a tenth of the change of its c_i and stays the mean of all ten."""
     layout = layout_of("float64")
@@ -124,6 +140,7 @@ def test_drift_diversity_is_the_papers_quotient() -> None:
     aggregate = Aggregate(layout, down)
     for up in ups:
         aggregate.add(up, None, 1.0, 1.0)
+    result(aggregate, down, 3)
     moves = [values(layout, up, 0) - values(layout, down, 0) for up in ups]
     xi = sum(m.square().sum() for m in moves) / torch.stack(moves).sum(0).square().sum()
     assert aggregate.drift_diversity()["w"] == pytest.approx(xi.item(), rel=1e-12)
@@ -134,6 +151,7 @@ def test_clients_that_move_alike_have_a_diversity_of_one_over_n() -> None:
     aggregate = Aggregate(layout, layout.allocate())
     for _ in range(4):
         aggregate.add(random_flat(layout, 1), None, 1.0, 1.0)
+    result(aggregate, layout.allocate(), 4)
     assert aggregate.drift_diversity() == {"w": pytest.approx(0.25), "v": pytest.approx(0.25)}
 
 

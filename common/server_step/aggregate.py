@@ -16,57 +16,97 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from common.server_step.moves import QUIETLY, Moves
+from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square
 from common.server_step.robust import Center
 from common.server_step.rules import Rules
-from common.tensors.layout import BLOCK, Flat, Float64, Layout, Purpose, from_float64, to_float64
+from common.tensors.layout import Flat, Float64, Layout, Purpose, from_float64, to_float64
 
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
 STACK_ELEMENTS = 1 << 22
 """Numbers of all clients that are put side by side at a time, whatever the number of clients."""
+TOGETHER = 64
+"""Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
 
 class Aggregate:
-    """Running sums over the updates of one round. Their memory does not depend on the number of clients."""
+    """Sums over the updates of one round. Their memory does not depend on the number of clients.
+
+    Updates should lie in mapped files. They are folded when the round closes, all of them in each block of
+    numbers before the next, so that x is read and the next one written once, and sums stay in the cache.
+    """
 
     def __init__(self, layout: Layout, broadcast: Flat) -> None:
         """`broadcast` is what clients saw of the round: x, buffers and c, laid out as every update is."""
         self._layout = layout
         self._moves = Moves(layout, broadcast)
-        self._sums: list[Float64] = [np.zeros(spec.num_elements) for spec in layout.specs]
-        self._squares = np.zeros(len(layout.specs))
+        self._waiting: list[tuple[Flat, float, dict[Purpose, float]]] = []
+        """Updates that are not in the sums yet, with their weights and the squares of their norms."""
+        self._squares: list[dict[Purpose, float]] = []
+        """Of the norms of all updates."""
+        self._sums: dict[int, Float64] = {
+            k: np.zeros(layout.specs[k].num_elements) for k in layout.indices(Purpose.CONTROL)
+        }
+        """By tensor: of the variates, which are small, and of the others once there are many updates."""
+        self._apart: dict[int, float] = defaultdict(float)
+        """By parameter, the sum of ||m_i||^2; and below ||sum m_i||^2, once the round has a result."""
+        self._together: dict[int, float] = defaultdict(float)
         self._total_weight = 0.0
 
     @QUIETLY
-    def add(
-        self, values: Flat, c_i: Flat | None, weight: float, client_weight: float
-    ) -> Mapping[Purpose, float]:
+    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
         """Takes in one update. `c_i` is the client's variate before this round (None: zero).
 
-        `weight` is what y_i counts, `client_weight` what the client counts in c. Returns how far the update
-        moves x, the buffers and c_i.
+        `weight` is what y_i counts, `client_weight` what the client counts in c.
         """
-        squares: dict[Purpose, float] = defaultdict(float)
-        for index, block, move in self._moves.blocks(values, c_i):
-            purpose = self._layout.specs[index].purpose
-            factor = client_weight if purpose is Purpose.CONTROL else weight
-            square = float(move @ move)
-            squares[purpose] += square
-            if factor:  # No weight times a move beyond all bounds would be no number.
-                self._squares[index] += square * factor**2
-                self._sums[index][block] += move if factor == 1.0 else move * factor
+        squares = {spec.purpose: 0.0 for spec in self._layout.specs}
+        for index, block, move in self._moves.blocks(values, c_i, Purpose.CONTROL):
+            squares[Purpose.CONTROL] += square(move)
+            if client_weight:  # No weight times a move beyond all bounds would be no number.
+                self._sums[index][block] += move if client_weight == 1.0 else move * client_weight
+        self._squares.append(squares)
+        self._waiting.append((values, weight, squares))
         self._total_weight += weight
-        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
+        if len(self._waiting) == TOGETHER:
+            self._fold_waiting()
 
-    def _sum(self, index: int) -> Float64:
-        """The sum of all updates' moves of a tensor, with their weights."""
-        return self._sums[index]
+    def _fold_waiting(self) -> None:
+        """Makes room for further updates."""
+        for index in self._layout.indices(Purpose.MODEL, Purpose.BUFFER):
+            sums = self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
+            for block, moves in self._folded(index):
+                sums[block] = moves
+        self._waiting.clear()
+
+    def _folded(self, index: int) -> Iterator[tuple[slice, Float64]]:
+        """The sum of all updates' moves of a tensor, with their weights, block by block in one buffer."""
+        spec, before = self._layout.specs[index], self._sums.get(index)
+        waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
+        updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
+        x = self._moves.base(index, None)
+        buffer: Float64 = np.empty((2, min(len(x), BLOCK)))
+        for start in range(0, len(x), BLOCK):
+            block = slice(start, start + BLOCK)
+            base = to_float64(x[block], spec.dtype)
+            sums, move = buffer[:, : len(base)]
+            sums[:] = 0.0 if before is None else before[block]
+            for y, weight, squares in updates:
+                difference(y[block], base, spec.dtype, move)
+                size = square(move)
+                squares[spec.purpose] += size
+                if weight:
+                    self._apart[index] += size * weight**2
+                    sums += move if weight == 1.0 else move * weight
+            yield block, sums
+
+    def _center_of(self, index: int) -> Float64 | None:
+        """What takes the place of a tensor's sum of moves; None where nothing does."""
+        return None
 
     def _center_of_variates(self, index: int, absent: Sequence[Flat | None]) -> Float64 | None:
         """What a tensor of c becomes where it does not follow from the sum of moves; None where it does."""
@@ -93,34 +133,41 @@ class Aggregate:
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
             if spec.purpose is Purpose.CONTROL:
-                center = self._center_of_variates(index, absent)
-                if center is not None:
-                    new[:] = from_float64(center, spec.dtype)
+                variates = self._center_of_variates(index, absent)
+                if variates is not None:
+                    new[:] = from_float64(variates, spec.dtype)
                     continue
-            moves = self._sum(index)
-            for start in range(0, len(old), BLOCK):
-                block = slice(start, start + BLOCK)
-                value = to_float64(old[block], spec.dtype) + moves[block] * rate[spec.purpose]
+            center = self._center_of(index)
+            for block, moves in self._folded(index):
+                self._together[index] += square(moves)
+                if center is not None:
+                    moves = center[block]
+                value = to_float64(old[block], spec.dtype) + moves * rate[spec.purpose]
                 if index in h:
-                    mean_move = moves[block] / rules.total_weight
+                    mean_move = moves / rules.total_weight
                     next_h[index][block] = rules.method.next_h(h[index][block], mean_move, rules.prox_weight)
                     value += rules.method.shift(next_h[index][block], rules.prox_weight)
                 new[block] = from_float64(value, spec.dtype)
         return out, next_h
 
+    def norms(self) -> list[Mapping[Purpose, float]]:
+        """How far each update moves x, the buffers and c_i, in the order of `add`; known with the result."""
+        return [{purpose: math.sqrt(size) for purpose, size in each.items()} for each in self._squares]
+
     def drift_diversity(self, *, by_layer: bool = False) -> dict[str, float]:
         """xi = sum ||m_i||^2 / ||sum m_i||^2, m_i = y_i - x (paper, eq. 2), per parameter or per layer.
 
-        1/N where all clients moved alike, large where they moved apart. With weights by examples, m_i counts
-        with its weight. What did not move, or beyond all bounds, has no entry.
+        Known once there is a result. 1/N where all clients moved alike, large where they moved apart. With
+        weights by examples, m_i counts with its weight. What did not move, or beyond all bounds, has no
+        entry.
         """
         apart: dict[str, float] = defaultdict(float)
         together: dict[str, float] = defaultdict(float)
         for index in self._layout.indices(Purpose.MODEL):
             name = self._layout.specs[index].name
             key = name.rpartition(".")[0] if by_layer else name
-            apart[key] += self._squares[index]
-            together[key] += float(self._sums[index] @ self._sums[index])
+            apart[key] += self._apart[index]
+            together[key] += self._together[index]
         found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
         return {key: xi for key, xi in found.items() if math.isfinite(xi)}
 
@@ -135,17 +182,21 @@ class RobustAggregate(Aggregate):
         """Updates that count."""
         self._variates: list[Flat] = []
         """c_i+ of all, also of those whose y_i does not count."""
+        self._norms: list[Mapping[Purpose, float]] = []
 
-    def add(
-        self, values: Flat, c_i: Flat | None, weight: float, client_weight: float
-    ) -> Mapping[Purpose, float]:
+    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
         """Takes in one update. A center has no weights, but what weighs nothing is not in it."""
         self._variates.append(values)
+        self._norms.append(self._moves.norms(values, c_i))
         if weight:
             self._held.append((values, c_i))
-        return super().add(values, c_i, 1.0 if weight else 0.0, client_weight)
+        super().add(values, c_i, 1.0 if weight else 0.0, client_weight)
 
-    def _sum(self, index: int) -> Float64:
+    def norms(self) -> list[Mapping[Purpose, float]]:
+        """Known before the result, which takes a while."""
+        return self._norms
+
+    def _center_of(self, index: int) -> Float64:
         """As many times the center as there are updates: what a sum is to the mean."""
         dtype = self._layout.specs[index].dtype
         pairs = [

@@ -5,12 +5,13 @@ Whole tensors are never copied: moves come block by block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from common.tensors.layout import (
-    BLOCK,
     Array,
     Flat,
     Float64,
@@ -20,6 +21,8 @@ from common.tensors.layout import (
     to_float64,
 )
 
+BLOCK = 1 << 15
+"""Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
 QUIETLY = np.errstate(over="ignore", invalid="ignore")
 """A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
 
@@ -47,20 +50,30 @@ class Moves:
             return np.zeros_like(self._layout.array(self._broadcast, index)).reshape(-1)
         return self._variates.array(c_i, self._position[index]).reshape(-1)
 
-    def blocks(self, values: Flat, c_i: Flat | None) -> Iterator[tuple[int, slice, Float64]]:
-        """The moves of an update, with the index of the tensor and the place in it.
+    def blocks(
+        self, values: Flat, c_i: Flat | None, *purposes: Purpose
+    ) -> Iterator[tuple[int, slice, Float64]]:
+        """The moves of an update's tensors with these purposes, with the tensor's index and the place in it.
 
         All are written to one buffer: each is good until the next one is asked for.
         """
-        longest = max((spec.num_elements for spec in self._layout.specs), default=0)
-        buffer: Float64 = np.empty(min(longest, BLOCK))
-        for index, spec in enumerate(self._layout.specs):
+        buffer: Float64 = np.empty(BLOCK)
+        for index in self._layout.indices(*purposes):
+            dtype = self._layout.specs[index].dtype
             y, base = self._layout.array(values, index).reshape(-1), self.base(index, c_i)
             for start in range(0, len(y), BLOCK):
                 block = slice(start, start + BLOCK)
                 move = buffer[: len(y[block])]
-                difference(y[block], base[block], spec.dtype, move)
+                difference(y[block], to_float64(base[block], dtype), dtype, move)
                 yield index, block, move
+
+    @QUIETLY
+    def norms(self, values: Flat, c_i: Flat | None) -> Mapping[Purpose, float]:
+        """How far an update moves x, the buffers and c_i."""
+        squares: dict[Purpose, float] = defaultdict(float)
+        for index, _, move in self.blocks(values, c_i, *Purpose):
+            squares[self._layout.specs[index].purpose] += square(move)
+        return {purpose: math.sqrt(square) for purpose, square in squares.items()}
 
     @QUIETLY
     def take_variate_back(self, values: Flat, c_i: Flat | None, share: float) -> None:
@@ -74,9 +87,13 @@ class Moves:
                 new[block] = from_float64(base + share * (to_float64(new[block], dtype) - base), dtype)
 
 
-def difference(y: Array, base: Array, dtype: str, out: Float64) -> None:
-    """y - base of stored elements in float64."""
-    if dtype == "bfloat16":
-        y, base = to_float64(y, dtype), to_float64(base, dtype)
-    # Elements become float64 on their way in, without a copy of the whole block.
-    np.subtract(y, base, out=out, dtype=np.float64)
+def difference(y: Array, base: Float64, dtype: str, out: Float64) -> None:
+    """y - base, of stored elements, in float64."""
+    # First to float64 in place, then the difference: numpy is twice as slow if it mixes the two.
+    np.copyto(out, y if dtype != "bfloat16" else to_float64(y, dtype))
+    out -= base
+
+
+def square(move: Float64) -> float:
+    """||move||^2, by additions in one order on one thread: a BLAS has its own on every machine."""
+    return float(np.einsum("i,i->", move, move))

@@ -8,13 +8,13 @@ reader = UpdateReader(rules, layout, broadcast)    step = ServerStep(rules, layo
     step.add(i, update)                          in the order of client indices
     step.close(own, again)                       the next x and c
 
-The server feeds it from its spool and its variates, a replay from a capture. Updates are summed up as they
-come; only if one of them turns out to be too large, all are asked for again.
+The server feeds it from its spool and its variates, a replay from a capture. Updates are summed up when the
+round closes; only if one of them turns out to be too large, all are asked for again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -79,8 +79,8 @@ class ServerStep:
         self._exact = exact
         self._h = first_state(rules, layout) if h is None else h
         self._aggregate = self._nothing_yet()
-        self._sizes: dict[int, Size] = {}
-        """Of the updates as they came."""
+        self._steps: dict[int, int] = {}
+        """K_i by client."""
         self._step_sums: dict[int, float] = {}
         self._all_follow = True
 
@@ -97,12 +97,13 @@ class ServerStep:
 
     def add(self, i: int, update: ReadUpdate) -> None:
         """Takes in the update of client i; clients come in the order of their indices."""
-        self._sizes[i] = Size(self._count(i, update), update.steps)
+        self._steps[i] = update.steps
+        self._count(i, update)
 
-    def _count(self, i: int, update: ReadUpdate) -> Mapping[Purpose, float]:
+    def _count(self, i: int, update: ReadUpdate) -> None:
         self._all_follow &= update.follows
         self._step_sums[i] = update.step_sum
-        return self._aggregate.add(update.values, update.c_i, update.weight, update.client_weight)
+        self._aggregate.add(update.values, update.c_i, update.weight, update.client_weight)
 
     def close(self, own: Flat | None = None, *, again: Again, absent: Sequence[Flat | None] = ()) -> Closed:
         """The next x and c. `own` are the server's x, buffers and c where clients saw others.
@@ -110,13 +111,15 @@ class ServerStep:
         `again` gives the update of a client once more, taken back if that is too large. `absent` are the
         variates of the clients that have no update in this round (None: zero).
         """
-        clips = self._rules.robustness.clips(self._sizes, self._rules.on_probation)
-        if clips:
-            self._aggregate = self._nothing_yet()
-            for i in self._sizes:
-                self._count(i, again(i, clips.get(i)))
         before = self._broadcast if own is None else own
-        flat, h = self._aggregate.result(before, self._rules, self._h, absent)
+        # Norms come with the sums: most rounds count all of every update, and have their result already.
+        result = None if self.holds_updates else self._result(before, absent)
+        clips = self._clips()
+        if clips:
+            self._aggregate, result = self._nothing_yet(), None
+            for i in self._steps:
+                self._count(i, again(i, clips.get(i)))
+        flat, h = result or self._result(before, absent)
         source = self._c_source()
         if source is CSource.FROM_MOVE:
             step_sum = next(iter(self._step_sums.values()))
@@ -130,6 +133,14 @@ class ServerStep:
             layer_drift=self._aggregate.drift_diversity(by_layer=True),
             c_source=source,
         )
+
+    def _result(self, before: Flat, absent: Sequence[Flat | None]) -> tuple[Flat, ServerState]:
+        return self._aggregate.result(before, self._rules, self._h, absent)
+
+    def _clips(self) -> dict[int, Clip]:
+        steps = self._steps.items()
+        sizes = {i: Size(norms, k) for (i, k), norms in zip(steps, self._aggregate.norms(), strict=True)}
+        return self._rules.robustness.clips(sizes, self._rules.on_probation)
 
     def _c_source(self) -> CSource:
         """From the move of x if that tells the mean of all c_i.
