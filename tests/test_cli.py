@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import signal
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_a_command_gives_blas_one_thread_before_numpy_loads_unless_told_otherwis
     """Each command in a fork of one process that has imported nothing of it."""
     code = (
         "import builtins, importlib, os, sys\n"
-        f"for program in {PROGRAMS}:\n"
+        f"for program in {[*PROGRAMS]}:\n"
         "    if os.fork() == 0:\n"
         "        def watched(name, *rest, real=builtins.__import__):\n"
         "            if name == 'numpy' and 'numpy' not in sys.modules:\n"
