@@ -7,7 +7,8 @@ is private: its owner's alone from the first byte on, whatever the umask says.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,11 +24,16 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
 
 
+SYNCS = 8
+"""Files that are synced at the same time."""
+
+
 @contextmanager
-def replacing(path: Path, mode: int = USUAL) -> Iterator[Path]:
+def replacing(path: Path, mode: int = USUAL, *, synced: bool = True) -> Iterator[Path]:
     """A scratch file that takes the place of `path`, synced to disk, when the block ends without an error.
 
-    It is there, empty, when the block begins, and has never had more permissions than `mode`.
+    It is there, empty, when the block begins, and has never had more permissions than `mode`. One that is not
+    `synced` survives a killed process; after a power cut it may be torn, unless `sync` was called for it.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -38,16 +44,30 @@ def replacing(path: Path, mode: int = USUAL) -> Iterator[Path]:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         yield scratch
-        with scratch.open("rb+") as file:
-            os.fsync(file.fileno())
+        if synced:
+            _sync(scratch)
         scratch.replace(path)
-    finally:
+    except BaseException:
         scratch.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+        raise
+    if synced:
+        _sync(path.parent)
+
+
+def sync(paths: Iterable[Path]) -> None:
+    """Has files and folders on disk, all at the same time: then one commit of the file system is enough."""
+    chosen = [*paths]
+    with ThreadPoolExecutor(SYNCS) as pool:
+        for _ in pool.map(_sync, chosen):
+            pass
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def write_bytes(path: Path, data: bytes, mode: int) -> None:

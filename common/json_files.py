@@ -58,9 +58,10 @@ def write_lines(path: Path, values: Iterable[object]) -> None:
         file.writelines(form.text(value) + "\n" for value in values)
 
 
-def append(path: Path, value: object) -> None:
-    """Adds a line to a file, and has it on disk before it returns."""
+def append(path: Path, value: object, *, synced: bool = True) -> None:
+    """Adds a line to a file, and has it on disk before it returns unless it is not to be `synced`."""
     with path.open("a") as file:
         file.write(form.text(value) + "\n")
         file.flush()
-        os.fsync(file.fileno())
+        if synced:
+            os.fsync(file.fileno())

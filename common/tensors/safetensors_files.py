@@ -44,7 +44,12 @@ _CHECKSUM = "crc32c"
 
 
 def write(
-    path: Path, layout: Layout, flat: Flat, *purposes: Purpose, note: dict[str, str] | None = None
+    path: Path,
+    layout: Layout,
+    flat: Flat,
+    *purposes: Purpose,
+    note: dict[str, str] | None = None,
+    synced: bool = True,
 ) -> None:
     """Replaces `path` by the tensors of a flat buffer that have one of these purposes, and a note."""
     raw = {layout.specs[index].name: layout.raw(flat, index) for index in layout.indices(*purposes)}
@@ -63,7 +68,7 @@ def write(
     told = note or {}
     # The library writes no valid header for metadata without tensors.
     metadata = told | {_CHECKSUM: _checksum(told, raw)} if tensors else note
-    with replacing(path, PRIVATE) as scratch:
+    with replacing(path, PRIVATE, synced=synced) as scratch:
         try:
             serialize_file(tensors, scratch, metadata)
         except SafetensorError as error:

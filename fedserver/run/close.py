@@ -1,7 +1,8 @@
-"""Closes a round: the new x and c, and the c_i that went into them, on disk."""
+"""Closes a round: the new x and c, and the c_i that went into them, on disk; then tidies up after it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from common.records.rounds import Norms, RoundRecord
@@ -37,15 +38,48 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, b
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
-        )
+        ),
+        along=[run.run_dir.traffic_lines, *variates.staged()],
     )
     for i in closed.counted:
         variates.count(i, r)
     variates.changed = changed
-    variates.prune(run.checkpoints.rounds()[0])
-    run.run_dir.write_state(run.layout, closed.flat)
-    run.spool.drop_round(r)
     return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, before.evicted, strikes)
+
+
+class Tidying:
+    """What is left to do after rounds that count, beside the next one; whatever is not done is done again."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._task: asyncio.Task[None] | None = None
+        self._behind: Flat | None = None
+        """x and c that model.safetensors and control.safetensors do not have yet."""
+
+    async def done(self) -> None:
+        """Waits for the round before; raises what went wrong."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+            self._task = None
+
+    def begin(self, standing: Standing) -> None:
+        """After a round; the one before it is done."""
+        self._run.spool.drop_parts()
+        self._task = asyncio.create_task(asyncio.to_thread(self._tidy, standing))
+
+    def _tidy(self, standing: Standing) -> None:
+        run = self._run
+        run.variates.prune(run.checkpoints.prune())
+        written = run.run_dir.keep_state(run.layout, standing.flat)
+        self._behind = None if written else standing.flat
+        run.spool.drop_round(standing.round)
+
+    async def end(self) -> None:
+        """Leaves nothing to do."""
+        await self.done()
+        if self._behind is not None:
+            await asyncio.to_thread(self._run.run_dir.write_state, self._run.layout, self._behind)
+            self._behind = None
 
 
 def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:

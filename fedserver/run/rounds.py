@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from common import seeds
@@ -25,7 +26,7 @@ from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
 from fedserver.run.board import Board, Result
-from fedserver.run.close import close, norms
+from fedserver.run.close import Tidying, close, norms
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.eviction import without_evicted
 from fedserver.run.fold import Fold, Folded
@@ -133,21 +134,27 @@ class Rounds:
     async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
         evaluation: asyncio.Task[None] | None = None
+        tidying = Tidying(run)
         try:
             for r in range(standing.round + 1, run.config.rounds + 1):
-                standing, record = await self._train(run, r, standing)
+                standing, record = await self._train(run, r, standing, tidying)
                 if evaluation is not None:
                     await evaluation
                 evaluation = asyncio.create_task(self._report(run, standing.flat, record))
             if evaluation is not None:
                 await evaluation
+            await tidying.end()
         finally:
             if evaluation is not None:
                 evaluation.cancel()
                 await asyncio.gather(evaluation, return_exceptions=True)
+            with suppress(OSError):  # What ended the run is to be told, and not this.
+                await tidying.end()
         return standing.flat
 
-    async def _train(self, run: Run, r: int, standing: Standing) -> tuple[Standing, RoundRecord]:
+    async def _train(
+        self, run: Run, r: int, standing: Standing, tidying: Tidying
+    ) -> tuple[Standing, RoundRecord]:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
         # Rules and clients belong together: nobody can take a seat between the two.
@@ -171,7 +178,10 @@ class Rounds:
             clients=tuple(names[i] for i in folded.counted),
             absent=current.absent(),
         )
-        return await asyncio.to_thread(close, run, folded, record, detail, standing), record
+        await tidying.done()
+        standing = await asyncio.to_thread(close, run, folded, record, detail, standing)
+        tidying.begin(standing)
+        return standing, record
 
     async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
         return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)
@@ -219,8 +229,8 @@ class Rounds:
                 record = record.evaluated(found, time.monotonic() - started)
         finally:
             # A run that is stopped meanwhile still has this round, only without its evaluation.
-            self._run_dir.append_round(record)
             self._board.attendance.add(record)
+            await asyncio.to_thread(self._run_dir.append_round, record)
         sent = record.bytes
         self._emit(
             RoundClosed(

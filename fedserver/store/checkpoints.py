@@ -2,6 +2,8 @@
 
 checkpoints/round-RRRRRR.safetensors holds x, the buffers, c and, for an algorithm that has one, h, with a
 note: the round, the round that counts for every client, and how the round went.
+It is synced together with all that it refers to: what a power cut tears before that has not counted, and is
+known by its checksum.
 The note grows with the number of clients, some 70 bytes each, but not with clients times tensors. The c_i are
 in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
 what else the run directory says about it can be made from it again.
@@ -12,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
-from common.atomic import make_private
+from common.atomic import make_private, sync
 from common.errors import StateError
 from common.events import Emit
 from common.records import form
@@ -77,8 +79,8 @@ class Checkpoints:
         parameters = [s for s in specs if s.purpose is Purpose.MODEL] if has_h else []
         return Layout([*named, *(TensorSpec(f"h/{s.name}", "float64", s.shape) for s in parameters)])
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Makes a round count; drops the oldest checkpoint."""
+    def write(self, checkpoint: Checkpoint, along: Iterable[Path] = ()) -> None:
+        """Makes a round count, once it is on disk with the files and folders that are written `along`."""
         layout = self._layout(bool(checkpoint.h))
         flat = checkpoint.flat
         if checkpoint.h:
@@ -99,9 +101,16 @@ class Checkpoints:
             has_h=bool(checkpoint.h),
         )
         note = {"checkpoint": form.text(told)}
-        safetensors_files.write(self._path(checkpoint.round), layout, flat, Purpose.MODEL, note=note)
-        for r in self.rounds()[:-KEPT]:
+        path = self._path(checkpoint.round)
+        safetensors_files.write(path, layout, flat, Purpose.MODEL, note=note, synced=False)
+        sync([path, self._folder, *along])
+
+    def prune(self) -> int:
+        """Drops those that need not be kept; returns the oldest round that still has one."""
+        rounds = self.rounds()
+        for r in rounds[:-KEPT]:
             self._path(r).unlink(missing_ok=True)
+        return rounds[-KEPT:][0]
 
     def rounds(self) -> list[int]:
         """Rounds that have a checkpoint."""

@@ -6,6 +6,7 @@ Here it is locked, looked into for a run that goes on, and written.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -38,6 +39,8 @@ from fedserver.store.salvage import round_of_record, salvage
 
 MODEL = "model.safetensors"
 CONTROL = "control.safetensors"
+STATE_PAUSES = 20
+"""Writing x and c after a round gets a twentieth of the time."""
 
 
 class RunDir:
@@ -48,6 +51,7 @@ class RunDir:
         self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
         self._made = not path.exists()
+        self._state_due = 0.0
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / ".lock").touch(PRIVATE)
@@ -161,10 +165,21 @@ class RunDir:
         """Writes config.json."""
         json_files.write(self.path / CONFIG, record)
 
-    def write_state(self, layout: Layout, flat: Flat) -> None:
-        """Writes x and c."""
-        safetensors_files.write(self.path / MODEL, layout, flat, Purpose.MODEL, Purpose.BUFFER)
-        safetensors_files.write(self.path / CONTROL, layout, flat, Purpose.CONTROL)
+    def write_state(self, layout: Layout, flat: Flat, *, synced: bool = True) -> None:
+        """Writes x and c. The checkpoint has both: where a power cut tears these, they are made again."""
+        started = time.monotonic()
+        model, control = self.path / MODEL, self.path / CONTROL
+        safetensors_files.write(model, layout, flat, Purpose.MODEL, Purpose.BUFFER, synced=synced)
+        safetensors_files.write(control, layout, flat, Purpose.CONTROL, synced=synced)
+        ended = time.monotonic()
+        self._state_due = ended + STATE_PAUSES * (ended - started)
+
+    def keep_state(self, layout: Layout, flat: Flat) -> bool:
+        """Writes x and c unless they were written just now; returns whether it did."""
+        due = time.monotonic() >= self._state_due
+        if due:
+            self.write_state(layout, flat, synced=False)
+        return due
 
     def write_traffic(self, record: TrafficRecord) -> None:
         """Writes traffic.json."""
@@ -175,8 +190,13 @@ class RunDir:
         json_files.write(self.path / CONFORMAL, ConformalRecord(sets=tuple(sets)))
 
     def append_traffic(self, record: RoundTraffic) -> None:
-        """Adds a line to traffic.jsonl. It does not count before the round does: see `go_back`."""
-        json_files.append(self.path / TRAFFIC_LINES, record)
+        """Adds a line to traffic.jsonl. It does not count before the round does, and is synced with it."""
+        json_files.append(self.path / TRAFFIC_LINES, record, synced=False)
+
+    @property
+    def traffic_lines(self) -> Path:
+        """traffic.jsonl."""
+        return self.path / TRAFFIC_LINES
 
     def append_round(self, record: RoundRecord) -> None:
         """Adds a line to rounds.jsonl."""

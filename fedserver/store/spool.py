@@ -161,8 +161,11 @@ class Spool:
         mapped: Flat = np.memmap(path, np.uint8, "r")
         return mapped
 
-    def drop_round(self, r: int) -> None:
-        """Removes all updates of a round, and what is left of broken uploads."""
+    def drop_parts(self) -> None:
+        """Removes what is left of broken uploads."""
         for i in list(self._parts):
             self.drop(i)
+
+    def drop_round(self, r: int) -> None:
+        """Removes all updates of a round."""
         shutil.rmtree(self._folder / f"round-{r:06d}", ignore_errors=True)

@@ -2,8 +2,8 @@
 
 c moves by the differences between a client's new c_i and the one counted before; the server keeps the latter
 itself, so that a client which lost its own gets it back and c stays the mean of all c_i. A new variate is
-written beside the old one when its update is folded and takes its place when the round closes. Those that an
-older checkpoint may need are kept in an archive.
+written beside the old one when its update is folded and takes its place when the round closes; the checkpoint
+is synced together with it. Those that an older checkpoint may need are kept in an archive.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class Variates:
         """||c_i|| by client index."""
         self.changed: set[int] = set()
         """Clients of whose last update not all counted: the variate here is not the one they computed."""
+        self._staged: set[Path] = set()
+        """What was written of the open round."""
+        self._outdated: list[Path] = []
+        """What is not counted any more and not in the archive yet."""
         for each in (folder, archive):
             make_private(each)
 
@@ -81,7 +85,9 @@ class Variates:
         if self.layout.specs:
             sent = bool(self._model_layout.indices(Purpose.CONTROL))
             new = self._sent(values) if sent else self._computed(i, broadcast, values)
-            safetensors_files.write(self._path(i, r), self.layout, new, Purpose.CLIENT_CONTROL)
+            path = self._path(i, r)
+            safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
+            self._staged.add(path)
             arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
             self.norms[i] = norm(arrays)
 
@@ -89,15 +95,22 @@ class Variates:
         """What `changed` will be after a round."""
         return (self.changed - set(counted)) | set(clipped)
 
+    def staged(self) -> list[Path]:
+        """What is to be synced before the open round counts."""
+        return [*self._staged, self._folder] if self._staged else []
+
     def count(self, i: int, r: int) -> None:
-        """Takes note that a client's update entered round r."""
+        """Takes note that a client's update entered round r, which counts."""
         if self.layout.specs and i in self.counted:
-            before = self._path(i, self.counted[i])
-            before.replace(self._archive / before.name)
+            self._outdated.append(self._path(i, self.counted[i]))
+        self._staged.discard(self._path(i, r))
         self.counted[i] = r
 
     def prune(self, oldest: int) -> None:
-        """Drops what no checkpoint from round `oldest` on can need."""
+        """Puts what is outdated into the archive, and drops what no checkpoint from `oldest` on can need."""
+        while self._outdated:
+            before = self._outdated.pop()
+            before.replace(self._archive / before.name)
         newest: dict[int, int] = {}
         for _, i, r in _files(self._archive):
             if r <= oldest:
