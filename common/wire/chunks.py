@@ -176,7 +176,8 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 class Receiver:
     """Fills a flat buffer from chunks in order; refuses whatever the manifest does not announce."""
 
-    def __init__(self, layout: Layout, flat: Flat) -> None:
+    def __init__(self, layout: Layout, flat: Flat | None = None) -> None:
+        """Without a buffer, whoever has it overrides `place`."""
         self._layout = layout
         self._flat = flat
         self._tensor, self._filled = START
@@ -188,7 +189,7 @@ class Receiver:
         return self._tensor, self._filled
 
     def add(self, chunk: Chunk) -> None:
-        """Checks one chunk and copies it into its place."""
+        """Checks one chunk and puts it into its place."""
         specs = self._layout.specs
         data = chunk.data
         if chunk.tensor >= len(specs):
@@ -218,10 +219,14 @@ class Receiver:
                 f"CRC32C of the chunk at offset {chunk.offset} is wrong; send it again",
                 spec.name,
             )
-        raw = self._layout.raw(self._flat, chunk.tensor)
-        raw[chunk.offset : chunk.offset + len(data)] = data
+        self.place(self._layout.offsets[chunk.tensor] + chunk.offset, data)
         self._filled += len(data)
         self._skip_complete()
+
+    def place(self, start: int, data: Flat) -> None:
+        """Puts checked bytes where they belong in the buffer."""
+        assert self._flat is not None, "a receiver without a buffer has a place of its own"
+        self._flat[start : start + len(data)] = data
 
     def finish(self) -> None:
         """Raises unless every announced byte has come."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from contextvars import ContextVar
 from typing import Any
 
@@ -82,12 +83,14 @@ class Endpoint:
         return _HANDLERS[call.streams_requests, call.streams_replies](behaviour)
 
     def _streaming(
-        self, method: Callable[[bytes, Caller], AsyncIterator[bytes]]
-    ) -> Callable[[bytes, Context], AsyncIterator[bytes]]:
-        async def handle(request: bytes, context: Context) -> AsyncIterator[bytes]:
+        self, method: Callable[[bytes, Caller], AsyncGenerator[bytes, None]]
+    ) -> Callable[[bytes, Context], Awaitable[None]]:
+        async def handle(request: bytes, context: Context) -> None:
             try:
-                async for frame in method(request, _caller.get()):
-                    yield frame
+                # Written from here: a generator around a generator would cost as much as gRPC does.
+                async with aclosing(method(request, _caller.get())) as frames:
+                    async for frame in frames:
+                        await context.write(frame)
             except (FedError, OSError) as error:
                 await self._abort(context, error)
 

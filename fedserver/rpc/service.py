@@ -5,9 +5,8 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 
 from common.errors import (
     StateError,
@@ -18,7 +17,7 @@ from common.errors import (
     printable,
 )
 from common.events import Emit
-from common.wire.chunks import PROTOCOL_VERSION, START
+from common.wire.chunks import PROTOCOL_VERSION, START, Frame
 from common.wire.messages import chunk_content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
@@ -99,7 +98,7 @@ class Service:
             raise UnknownClientError(f"this is run {self._run_id}, not {run_id or 'unnamed'}; join it first")
         return self._members.heard_of(name)
 
-    async def pull_round(self, data: bytes, caller: Caller) -> AsyncIterator[bytes]:
+    async def pull_round(self, data: bytes, caller: Caller) -> AsyncGenerator[bytes, None]:
         """Encoded `RoundFrame`s of the next round."""
         with self._traffic.call("PullRound", caller.peer) as call:
             request = call.request(pb.PullRoundRequest, data)
@@ -109,38 +108,37 @@ class Service:
             self._pulls[member.name] += 1
             try:
                 with self._members.presence.call(member.index):
-                    async for frame in self._round_frames(member, request, call, caller):
-                        yield frame
+                    opening, frames = await self._next_round(member, request, caller)
+                    yield call.reply(opening)
+                    tensors = opening.header.tensors
+                    for frame in frames:
+                        spec = tensors[frame.position[0]]
+                        yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
             finally:
                 self._pulls[member.name] -= 1
 
-    async def _round_frames(
-        self, member: Member, request: pb.PullRoundRequest, call: CountedCall, caller: Caller
-    ) -> AsyncIterator[bytes]:
+    async def _next_round(
+        self, member: Member, request: pb.PullRoundRequest, caller: Caller
+    ) -> tuple[pb.RoundFrame, list[Frame]]:
+        """What opens the answer to a call for a round, as soon as there is one, and what follows."""
         presence = self._members.presence
         with presence.waiting(member.index):
             current = await self._board.next_round(member.index)
         caller.require_admitted()
         if current is None:
-            # Noted first: a client hangs up on this frame, which ends this coroutine at the yield.
+            # Noted first: a client hangs up on this frame, which ends the call before the next line.
             self._board.tell(member.name)
-            yield call.reply(pb.RoundFrame(finished=finished(self._board, member.name)))
-            return
+            return pb.RoundFrame(finished=finished(self._board, member.name)), []
         if current.number <= request.after_round:
-            yield call.reply(pb.RoundFrame(resend=pb.Resend(round=current.number)))
-            return
+            return pb.RoundFrame(resend=pb.Resend(round=current.number)), []
+        run = self._board.require_run()
         try:
-            header, frames = await asyncio.to_thread(
-                broadcast, self._board.require_run(), current, member, request
-            )
+            header, frames = await run.aside(broadcast, run, current, member, request)
         except StateError as error:
             self._board.fail(member.index, error)
             raise
         presence.round_sent(member.index, current.number)
-        yield call.reply(pb.RoundFrame(header=header))
-        for frame in frames:
-            spec = header.tensors[frame.position[0]]
-            yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
+        return pb.RoundFrame(header=header), frames
 
     async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""
@@ -159,7 +157,8 @@ class Service:
     async def _take_in(
         self, frames: AsyncIterator[bytes], call: CountedCall, caller: Caller
     ) -> pb.PushUpdateReply:
-        opening = await self._uploads.next_frame(frames, call)
+        frame = await anext(frames, None)
+        opening = None if frame is None else call.received(frame)
         if not isinstance(opening, pb.UpdateFrame) or opening.WhichOneof("frame") != "header":
             raise WireError.malformed("an update starts with a header frame")
         header = opening.header
@@ -188,7 +187,7 @@ class Service:
             member = self._member(request.run_id, request.client, caller)
             part = self._part(member, request.round, request.update_id)
             if part is not None:
-                await part.begin()
+                part.begin()
             tensor, offset = part.position if part is not None else START
             received = tensor_pb2.Position(tensor=tensor, offset=offset)
             return call.reply(pb.UpdateProgressReply(received=received))

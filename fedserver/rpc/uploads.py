@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
-
-from google.protobuf.message import Message
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 
 from common.errors import Fault, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
@@ -74,14 +73,19 @@ class Uploads:
         run = self._board.require_run()
         layout = run.up.encoded
         upload = run.spool.upload(member.index, update.update_id, start)
-        stream = await upload.begin()
+        stream = upload.begin()
         try:
-            while (chunk := await self.next_frame(frames, call, stream)) is not None:
-                if not isinstance(chunk, Chunk):
-                    raise WireError.malformed("after the header only chunks may follow")
-                await upload.add(stream, chunk)
-                self._progress(member.index, layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data))
-            update = await asyncio.to_thread(decode, run, current, member, update, upload)
+            async with self._watched(call, stream) as watch:
+                async for frame in frames:
+                    chunk = call.received(frame)
+                    if not isinstance(chunk, Chunk):
+                        raise WireError.malformed("after the header only chunks may follow")
+                    upload.require_current(stream)
+                    upload.add(chunk)
+                    watch.frames += 1
+                    here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
+                    self._progress(member.index, here)
+            update = await run.aside(decode, run, current, member, update, *upload.mapped())
         except StateError as error:
             self._board.fail(member.index, error)
             raise
@@ -106,27 +110,44 @@ class Uploads:
         self._members.leases.arrived(i, num_bytes)
         self._members.presence.seen_to_move(i)
 
-    async def next_frame(
-        self, frames: AsyncIterator[bytes], call: CountedCall, ended: asyncio.Event | None = None
-    ) -> Message | Chunk | None:
-        """The next frame, parsed and counted; None at the end.
+    @asynccontextmanager
+    async def _watched(self, call: CountedCall, replaced: asyncio.Event) -> AsyncIterator[_Watch]:
+        """Ends the block for a stream without progress, and for one that another has taken the place of.
 
-        A stream without progress must not hold its place for ever; a slow one may take all its time.
+        The former must not hold its place for ever; a slow one may take all its time.
         """
-        coming = asyncio.ensure_future(anext(frames, None))
-        replaced = asyncio.ensure_future(ended.wait()) if ended is not None else None
-        waiting: set[asyncio.Future[Any]] = {coming, *([replaced] if replaced is not None else [])}
-        bytes_before = -IDLE_BYTES
+        watch = _Watch()
         try:
-            while not (await asyncio.wait(waiting, timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED))[0]:
-                bytes_now = self._traffic.progress(call)
-                if bytes_now is None or bytes_now - bytes_before < IDLE_BYTES:
-                    raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update")
-                bytes_before = bytes_now
-            if not coming.done():
-                raise SupersededError("another stream of this client goes on with its update")
-            frame = coming.result()
-        finally:
-            for future in waiting:
-                future.cancel()
-        return None if frame is None else call.received(frame)
+            async with asyncio.timeout(None) as limit:
+                looking = asyncio.create_task(self._look_after(limit, watch, call, replaced))
+                try:
+                    yield watch
+                finally:
+                    looking.cancel()
+        except TimeoutError:
+            if replaced.is_set():
+                raise SupersededError("another stream of this client goes on with its update") from None
+            raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update") from None
+
+    async def _look_after(
+        self, limit: asyncio.Timeout, watch: _Watch, call: CountedCall, replaced: asyncio.Event
+    ) -> None:
+        """Lets the time of a stream end when it is replaced, or has got nowhere since the last look."""
+        frames, num_bytes = 0, -IDLE_BYTES
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_S):
+                    await replaced.wait()
+                    break
+            bytes_now = self._traffic.progress(call)
+            if watch.frames == frames and (bytes_now is None or bytes_now - num_bytes < IDLE_BYTES):
+                break
+            frames, num_bytes = watch.frames, bytes_now or 0
+        limit.reschedule(asyncio.get_running_loop().time())
+
+
+@dataclass
+class _Watch:
+    """What is seen of an upload."""
+
+    frames: int = 0

@@ -189,7 +189,7 @@ class Rounds:
     async def _open(
         self, run: Run, rules: Rules, drawn: list[int], standing: Standing
     ) -> tuple[Round, dict[int, asyncio.Future[Answer]]]:
-        broadcast, frames = await asyncio.to_thread(encode, run, rules.round, standing.flat)
+        broadcast, frames = await run.aside(encode, run, rules.round, standing.flat)
         current = Round(UpdateReader(rules, run.layout, broadcast), frames, drawn, standing.c_source)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
@@ -211,7 +211,7 @@ class Rounds:
             for i, answer in coming.items():
                 found = await answer
                 if isinstance(found, Update):
-                    await asyncio.to_thread(fold.take, i, found)
+                    await run.aside(fold.take, i, found)
                 else:
                     reasons.add(found.reason)
         finally:

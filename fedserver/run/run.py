@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any, TypeVar
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
@@ -21,6 +23,10 @@ from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
 from fedserver.worker.messages import Prepared
+
+SMALL_BYTES = 1 << 17
+"""A pass over this many bytes is over before another thread has begun."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,12 @@ class Run:
     def algorithm(self) -> Algorithm:
         """What clients and server do otherwise than FedAvg."""
         return ALGORITHMS[self.config.algorithm]
+
+    async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Does work on the model in a thread, unless it is so small that changing threads takes longer."""
+        if self.layout.num_bytes <= SMALL_BYTES:
+            return work(*arguments)
+        return await asyncio.to_thread(work, *arguments)
 
     def model(self, flat: Flat) -> Flat:
         """x and the buffers of a broadcast, without c."""

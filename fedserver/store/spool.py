@@ -23,42 +23,33 @@ import numpy as np
 from common.atomic import PRIVATE, make_private
 from common.errors import Fault, SupersededError, WireError
 from common.tensors.layout import Flat, Layout
-from common.wire.chunks import START, Chunk, Position, Receiver
+from common.wire.chunks import START, Position, Receiver
 from common.wire.encoding import Encoding
 
 
-class Upload:
+class Upload(Receiver):
     """One update on its way in, over one stream or, if that breaks, several."""
 
     def __init__(self, path: Path, encoding: Encoding, layout: Layout, update_id: str) -> None:
         """`layout` is that of the values."""
+        super().__init__(encoding.encoded)
         self.update_id = update_id
         self._path = path
-        self._lock = asyncio.Lock()
         self._stream: asyncio.Event | None = None
         """That of the stream that may go on; set when another takes its place."""
         self._discarded = False
-        start = 0 if encoding.plain else layout.num_bytes
-        end = start + encoding.encoded.num_bytes
-        size = max(layout.num_bytes, end, 1)
-        path.touch(PRIVATE)
-        with path.open("wb") as file:
-            # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
-            os.posix_fallocate(file.fileno(), 0, size)
-        mapped: Flat = np.memmap(path, np.uint8, "r+")
-        self.raw = mapped[start:end]
-        """The bytes as they come."""
-        self.values = mapped[: layout.num_bytes]
-        """Room for y_i, buffers and c_i+."""
-        self._receiver = Receiver(encoding.encoded, self.raw)
+        self._start = 0 if encoding.plain else layout.num_bytes
+        self._end = self._start + encoding.encoded.num_bytes
+        self._num_bytes = layout.num_bytes
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+        # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
+        os.posix_fallocate(self._file, 0, max(layout.num_bytes, self._end, 1))
 
-    async def begin(self) -> asyncio.Event:
+    def begin(self) -> asyncio.Event:
         """Starts a stream and ends an earlier one; the event tells it that its own time is over."""
         self._end_stream()
-        async with self._lock:
-            self._end_stream()
-            self._stream = asyncio.Event()
-            return self._stream
+        self._stream = asyncio.Event()
+        return self._stream
 
     def _end_stream(self) -> None:
         if self._stream is not None:
@@ -69,29 +60,22 @@ class Upload:
         if stream is not self._stream or stream.is_set() or self._discarded:
             raise SupersededError("another stream of this client goes on with its update")
 
-    @property
-    def position(self) -> Position:
-        """Everything before this has come."""
-        return self._receiver.position
+    def place(self, start: int, data: Flat) -> None:
+        """Writes bytes to the file: that is quicker than into a mapping, whose pages come one by one."""
+        rest = data.data
+        while rest:
+            written = os.pwrite(self._file, rest, self._start + start + len(data) - len(rest))
+            rest = rest[written:]
 
-    async def add(self, stream: asyncio.Event, chunk: Chunk) -> None:
-        """Takes in one chunk of a stream."""
-        async with self._lock:
-            self.require_current(stream)
-            writing = asyncio.ensure_future(asyncio.to_thread(self._receiver.add, chunk))
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError:
-                # The client is gone, but the thread is not: what it writes must be counted or not at all.
-                await asyncio.gather(writing, return_exceptions=True)
-                raise
-
-    def require_whole(self) -> None:
-        """Raises unless every byte has come."""
-        self._receiver.finish()
+    def mapped(self) -> tuple[Flat, Flat]:
+        """The bytes as they came, and room for y_i, buffers and c_i+; raises unless every byte has come."""
+        self.finish()
+        mapped: Flat = np.memmap(self._path, np.uint8, "r+")
+        return mapped[self._start : self._end], mapped[: self._num_bytes]
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
+        self._close()
         make_private(path.parent)
         self._path.replace(path)
 
@@ -99,7 +83,13 @@ class Upload:
         """Removes what was not kept, and ends a stream that is still alive."""
         self._discarded = True
         self._end_stream()
+        self._close()
         self._path.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 class Spool:
