@@ -23,6 +23,7 @@ from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
 from fedserver.access.settings import AccessSettings, TlsFiles
+from fedserver.allocator import keep_pages
 from fedserver.config import RunConfig
 from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
@@ -78,6 +79,7 @@ async def serve(
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
+    keep_pages()
     # Connections and updates of a round are files; systems allow more of them than they give at first.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square
+from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square, write_float64
 from common.server_step.robust import Center
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Float64, Layout, Purpose, from_float64, to_float64
@@ -89,11 +89,11 @@ class Aggregate:
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
         updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
         x = self._moves.base(index, None)
-        buffer: Float64 = np.empty((2, min(len(x), BLOCK)))
+        buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
         for start in range(0, len(x), BLOCK):
             block = slice(start, start + BLOCK)
-            base = to_float64(x[block], spec.dtype)
-            sums, move = buffer[:, : len(base)]
+            base, sums, move = buffer[:, : len(x[block])]
+            write_float64(x[block], spec.dtype, base)
             sums[:] = 0.0 if before is None else before[block]
             for y, weight, squares in updates:
                 difference(y[block], base, spec.dtype, move)
@@ -142,12 +142,13 @@ class Aggregate:
                 self._together[index] += square(moves)
                 if center is not None:
                     moves = center[block]
-                value = to_float64(old[block], spec.dtype) + moves * rate[spec.purpose]
+                value = to_float64(old[block], spec.dtype)
+                value += moves * rate[spec.purpose]
                 if index in h:
                     mean_move = moves / rules.total_weight
                     next_h[index][block] = rules.method.next_h(h[index][block], mean_move, rules.prox_weight)
                     value += rules.method.shift(next_h[index][block], rules.prox_weight)
-                new[block] = from_float64(value, spec.dtype)
+                new[block] = value if spec.dtype == "float32" else from_float64(value, spec.dtype)
         return out, next_h
 
     def norms(self) -> list[Mapping[Purpose, float]]:

@@ -90,8 +90,13 @@ class Moves:
 def difference(y: Array, base: Float64, dtype: str, out: Float64) -> None:
     """y - base, of stored elements, in float64."""
     # First to float64 in place, then the difference: numpy is twice as slow if it mixes the two.
-    np.copyto(out, y if dtype != "bfloat16" else to_float64(y, dtype))
+    write_float64(y, dtype, out)
     out -= base
+
+
+def write_float64(values: Array, dtype: str, out: Float64) -> None:
+    """Stored elements as float64, into a buffer."""
+    np.copyto(out, values if dtype != "bfloat16" else to_float64(values, dtype))
 
 
 def square(move: Float64) -> float:

@@ -51,8 +51,8 @@ class Standing:
         return replace(self, flat=reweighted(layout, self.flat, before, rules.total_weight))
 
 
-async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker) -> Run:
-    """Everything that clients need before they can join."""
+async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker) -> tuple[Run, Flat]:
+    """Everything that clients need before they can join, and x^0, which nobody needs after the start."""
     prepared = await worker.prepare(config)
     layout = _layout(config, prepared)
     rules = rules_of(config, 1, prepared.augment, 0)
@@ -66,10 +66,10 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
     folder = run_dir.path
     archive = folder / "checkpoints" / "ledger"
-    return Run(
+    run = Run(
         id=run_id,
         config=config,
-        prepared=prepared,
+        prepared=replace(prepared, x0=prepared.x0[:0].copy()),
         down=down,
         up=up,
         run_dir=run_dir,
@@ -77,6 +77,7 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
         variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
         spool=Spool(folder / "spool", up, layout),
     )
+    return run, prepared.x0
 
 
 def _layout(config: RunConfig, prepared: Prepared) -> Layout:
@@ -102,10 +103,10 @@ def tell_of_idle_settings(run: Run, emit: Emit) -> None:
         emit(MomentumIgnored(momentum=momentum))
 
 
-def start(run: Run) -> Standing:
+def start(run: Run, x0: Flat) -> Standing:
     """Before the first round: x^0, and c at zero, which any client knows."""
     flat = run.layout.allocate()
-    run.model(flat)[:] = run.prepared.x0
+    run.model(flat)[:] = x0
     return Standing(0, flat, h=None, c_source=CSource.FROM_MOVE, total_weight=None)
 
 
@@ -128,13 +129,13 @@ def _require_known_weights(run: Run, found: Checkpoint) -> None:
         )
 
 
-def resume(run: Run, emit: Emit) -> Standing:
+def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
     """The state after the newest checkpoint; what is newer is removed."""
     variates = run.variates
     found = run.checkpoints.newest(lambda checkpoint: variates.require_whole(checkpoint.counted), emit)
     if found is None:
         variates.restore({}, {}, ())
-        standing = start(run)
+        standing = start(run, x0)
     else:
         _require_known_weights(run, found)
         variates.restore(found.counted, found.norms, found.changed)

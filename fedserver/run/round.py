@@ -1,4 +1,7 @@
-"""The open round as a table: for each client that was drawn, whether and how it has answered. No I/O."""
+"""The open round as a table: for each client that was drawn, whether and how it has answered. No I/O.
+
+And its broadcast, encoded once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from common import seeds
 from common.server_step.rules import Rules
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
-from common.wire.chunks import Frame
+from common.tensors.layout import Flat
+from common.wire.chunks import Frame, chunk_frames
 from fedserver.members.attendance import DECLINED
+from fedserver.run.run import Run
 
 
 @dataclass(frozen=True)
@@ -162,3 +168,23 @@ class Round:
         if outcome is Outcome.ACCEPTED:
             self.answers[i] = answer
         return outcome
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A broadcast that is ready."""
+
+    flat: Flat
+    """x and c."""
+    broadcast: Flat
+    """The same as clients will see them."""
+    frames: list[Frame]
+    """What carries them."""
+
+
+def encode(run: Run, r: int, flat: Flat) -> Encoded:
+    """Makes the broadcast of round r."""
+    broadcast = flat if run.down.plain else flat.copy()
+    random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
+    raw = run.down.encode_in_place(broadcast, random, None, None)
+    return Encoded(flat, broadcast, list(chunk_frames(run.down.encoded, raw)))

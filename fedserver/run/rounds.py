@@ -11,22 +11,20 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
-from common import seeds
 from common.errors import StateError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
 from common.server_step.rules import Rules
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
-from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
-from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.events.rounds import RoundOpened
 from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
 from fedserver.run.board import Board, Result
-from fedserver.run.close import Tidying, close, norms
+from fedserver.run.close import Tidying, as_event, close, norms
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.eviction import without_evicted
 from fedserver.run.fold import Fold, Folded
@@ -38,7 +36,7 @@ from fedserver.run.prepare import (
     start,
     tell_of_idle_settings,
 )
-from fedserver.run.round import Answer, Round, Update
+from fedserver.run.round import Answer, Encoded, Round, Update, encode
 from fedserver.run.run import Run
 from fedserver.run.supervision import gathered, require_enough, supervise, wait_for_clients
 from fedserver.store.run_dir import RunDir
@@ -69,6 +67,8 @@ class Rounds:
         self._board = board
         self._traffic = traffic
         self._emit = emit
+        self._ahead: Encoded | None = None
+        """The next broadcast, if it was made while a round closed."""
         self._watch = Watch(members.presence, self._came_from)
 
     def _came_from(self, i: int) -> int | None:
@@ -98,13 +98,13 @@ class Rounds:
         config, previous = self._config, self._run_dir.previous
         if previous is None and config.gather is not None:
             config = replace(config, num_clients=await gathered(self._members, config.gather))
-        run = await prepare(config, self._run_id, self._run_dir, self._worker)
+        run, x0 = await prepare(config, self._run_id, self._run_dir, self._worker)
         tell_of_idle_settings(run, self._emit)
         if previous is not None:
             require_same_model(run, previous.fingerprint)
             seats = restored(previous.clients, run.prepared.shards)
             self._members.restore(seats, previous.example_limit)
-        standing = start(run) if previous is None else resume(run, self._emit)
+        standing = start(run, x0) if previous is None else resume(run, x0, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
         if previous is not None:
@@ -179,9 +179,15 @@ class Rounds:
             absent=current.absent(),
         )
         await tidying.done()
-        standing = await asyncio.to_thread(close, run, folded, record, detail, standing)
+        closing = asyncio.to_thread(close, run, folded, record, detail, standing)
+        # Nobody sees the next broadcast before this round counts, but it can be made meanwhile.
+        encoding = self._made_ahead(run, r + 1, folded.closed.flat)
+        standing, self._ahead = await asyncio.gather(closing, encoding)
         tidying.begin(standing)
         return standing, record
+
+    async def _made_ahead(self, run: Run, r: int, flat: Flat) -> Encoded | None:
+        return await run.aside(encode, run, r, flat) if r <= run.config.rounds else None
 
     async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
         return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)
@@ -189,8 +195,11 @@ class Rounds:
     async def _open(
         self, run: Run, rules: Rules, drawn: list[int], standing: Standing
     ) -> tuple[Round, dict[int, asyncio.Future[Answer]]]:
-        broadcast, frames = await run.aside(encode, run, rules.round, standing.flat)
-        current = Round(UpdateReader(rules, run.layout, broadcast), frames, drawn, standing.c_source)
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead.flat is not standing.flat:
+            ahead = await run.aside(encode, run, rules.round, standing.flat)
+        reader = UpdateReader(rules, run.layout, ahead.broadcast)
+        current = Round(reader, ahead.frames, drawn, standing.c_source)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)
@@ -217,6 +226,7 @@ class Rounds:
         finally:
             supervision.cancel()
         require_enough(current, rule, reasons)
+        current.frames = []  # Everybody has an answer; who is still at it holds on to them.
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
 
     async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
@@ -231,25 +241,4 @@ class Rounds:
             # A run that is stopped meanwhile still has this round, only without its evaluation.
             self._board.attendance.add(record)
             await asyncio.to_thread(self._run_dir.append_round, record)
-        sent = record.bytes
-        self._emit(
-            RoundClosed(
-                round=r,
-                rounds=run.config.rounds,
-                accuracy=record.accuracy,
-                validation_accuracy=record.validation_accuracy,
-                train_loss=record.train_loss,
-                updates=record.updates,
-                down_bytes=sent.down.total,
-                up_bytes=sent.up.total,
-                seconds=record.seconds.round,
-            )
-        )
-
-
-def encode(run: Run, r: int, flat: Flat) -> tuple[Flat, list[Frame]]:
-    """x and c as clients will see them, and the frames that carry them."""
-    broadcast = flat if run.down.plain else flat.copy()
-    random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
-    raw = run.down.encode_in_place(broadcast, random, None, None)
-    return broadcast, list(chunk_frames(run.down.encoded, raw))
+        self._emit(as_event(record, run.config.rounds))

@@ -53,6 +53,10 @@ class Run:
         """Alike for models that exchange the same tensors."""
         return fingerprint(self.prepared.specs)
 
+    @cached_property
+    def _model_bytes(self) -> int:
+        return self.layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
+
     @property
     def layout(self) -> Layout:
         """Of x, the buffers and c."""
@@ -71,7 +75,7 @@ class Run:
 
     def model(self, flat: Flat) -> Flat:
         """x and the buffers of a broadcast, without c."""
-        return flat[: len(self.prepared.x0)]
+        return flat[: self._model_bytes]
 
     def record(self, members: Iterable[Member], example_limit: int | None) -> RunRecord:
         """config.json, now that clients have seats."""

@@ -1,0 +1,29 @@
+"""How the process takes memory from the system and gives it back.
+
+A round takes tens of pieces of a megabyte for its broadcast and lets those of the round before go. The C
+library would have such pieces in as many arenas as there are threads, and fetch fresh pages for them again
+and again, which takes longer than to fill them. So there is one arena, and it keeps what a round needs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Numbers of mallopt(3)."""
+LARGE_BYTES = 32 << 20
+"""The most that may come from the arena; what is larger has pages of its own, and large ones."""
+KEPT_BYTES = 128 << 20
+"""What may lie idle at the end of the arena."""
+
+
+def keep_pages() -> None:
+    """Settles it, if the C library is one that can be told."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in (
+            (_ARENA_MAX, 1),
+            (_MMAP_THRESHOLD, LARGE_BYTES),
+            (_TRIM_THRESHOLD, KEPT_BYTES),
+        ):
+            mallopt(parameter, value)
