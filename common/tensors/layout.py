@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -23,6 +25,7 @@ Float64 = npt.NDArray[np.float64]
 
 ALIGNMENT = 64
 """Every tensor starts at a multiple of this in a flat buffer (never on the wire)."""
+OWN_PAGES_BYTES = 4 << 20
 BLOCK = 1 << 18
 """Elements handled at a time where a copy of all of them would be large."""
 
@@ -116,8 +119,14 @@ class Layout:
         self.num_bytes = end
 
     def allocate(self) -> Flat:
-        """A zeroed buffer."""
-        return np.zeros(self.num_bytes, np.uint8)
+        """A zeroed buffer; a large one has pages of its own, which go back to the system with it."""
+        if self.num_bytes < OWN_PAGES_BYTES:
+            return np.zeros(self.num_bytes, np.uint8)
+        pages = mmap.mmap(-1, self.num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # Not every kernel has large pages.
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(pages, np.uint8)
 
     def raw(self, flat: Flat, index: int) -> Flat:
         """The bytes of one tensor, as a view."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from common.tensors.layout import Purpose
-from common.wire.chunks import Frame, chunk_frames
+from common.wire.chunks import Frame, Position, chunk_frames
 from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -14,27 +16,37 @@ from fedserver.run.run import Run
 
 def broadcast(
     run: Run, current: Round, member: Member, request: pb.PullRoundRequest
-) -> tuple[pb.RoundHeader, list[Frame]]:
+) -> tuple[pb.RoundHeader, Iterator[Frame]]:
     """The header for one client and the frames it needs."""
-    encoding, frames, variates = run.down, current.frames, run.variates
+    encoding, variates = run.down, run.variates
+    positions = current.positions
     if not current.needs_c(request.after_round):
         encoding = without_control(encoding)
         control = encoding.layout.indices(Purpose.CONTROL)
-        frames = [frame for frame in frames if frame.position[0] not in control]
+        positions = [position for position in positions if position[0] not in control]
+    own: list[Frame] = []
     tensors = manifest(encoding)
     counted = variates.counted.get(member.index, 0)
     held = set(request.held_rounds) or {request.after_round}
     c_i = variates.lost(member.index, held)
     if c_i is not None:
-        frames = [*frames, *chunk_frames(variates.layout, c_i, first_index=len(tensors))]
+        own = [*chunk_frames(variates.layout, c_i, first_index=len(tensors))]
         tensors += manifest(Encoding(variates.layout))
     header = current.rules.to_header()
     header.counted_round = counted
     header.tensors.extend(tensors)
     position = request.resume.position
     start = (position.tensor, position.offset)
-    starts = {frame.position for frame in frames} | {(len(tensors), 0)}
+    starts = {*positions, *(frame.position for frame in own), (len(tensors), 0)}
     if request.resume.round == current.number and start in starts:
         header.resumed_at.CopyFrom(position)
-        frames = [frame for frame in frames if frame.position >= start]
-    return header, frames
+        positions = [position for position in positions if position >= start]
+        own = [frame for frame in own if frame.position >= start]
+    return header, _frames(current, positions, own)
+
+
+def _frames(current: Round, positions: list[Position], own: list[Frame]) -> Iterator[Frame]:
+    """Frames one by one: whoever reads slowly does not keep those of a round that is over."""
+    for position in positions:
+        yield current.frame(position)
+    yield from own

@@ -6,7 +6,7 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
 
 from common.errors import (
     StateError,
@@ -119,7 +119,7 @@ class Service:
 
     async def _next_round(
         self, member: Member, request: pb.PullRoundRequest, caller: Caller
-    ) -> tuple[pb.RoundFrame, list[Frame]]:
+    ) -> tuple[pb.RoundFrame, Iterator[Frame]]:
         """What opens the answer to a call for a round, as soon as there is one, and what follows."""
         presence = self._members.presence
         with presence.waiting(member.index):
@@ -128,9 +128,9 @@ class Service:
         if current is None:
             # Noted first: a client hangs up on this frame, which ends the call before the next line.
             self._board.tell(member.name)
-            return pb.RoundFrame(finished=finished(self._board, member.name)), []
+            return pb.RoundFrame(finished=finished(self._board, member.name)), iter(())
         if current.number <= request.after_round:
-            return pb.RoundFrame(resend=pb.Resend(round=current.number)), []
+            return pb.RoundFrame(resend=pb.Resend(round=current.number)), iter(())
         run = self._board.require_run()
         try:
             header, frames = await run.aside(broadcast, run, current, member, request)

@@ -63,7 +63,7 @@ class Fold:
         """`evicted` are the members that are not in c, by index."""
         self._run = run
         self._evicted = evicted
-        self._current = current
+        self._number, self._reader = current.number, current.reader
         self._broadcast = current.reader.broadcast
         self._updates: dict[int, Update] = {}
         self._step = ServerStep(current.rules, run.layout, self._broadcast, exact=run.down.plain, h=h)
@@ -73,17 +73,17 @@ class Fold:
         self._updates[i] = update
         read = self._read(i)
         self._step.add(i, read)
-        self._run.variates.stage(i, self._current.number, self._broadcast, read.values)
+        self._run.variates.stage(i, self._number, self._broadcast, read.values)
 
     def _read(self, i: int, *, writable: bool = False) -> ReadUpdate:
-        run, r, update = self._run, self._current.number, self._updates[i]
+        run, r, update = self._run, self._number, self._updates[i]
         c_i = self._variate(i)
         values = run.spool.values(r, i, writable=writable)
-        return self._current.reader.read(values, c_i, update.steps, update.examples, follows=update.follows)
+        return self._reader.read(values, c_i, update.steps, update.examples, follows=update.follows)
 
     def _variate(self, i: int) -> Flat | None:
         """c_i before the round; in a mapped file where it is held until the end."""
-        run, r = self._run, self._current.number
+        run, r = self._run, self._number
         c_i = run.variates.read(i) if run.layout.indices(Purpose.CONTROL) else None
         return run.spool.put_aside(r, i, c_i) if c_i is not None and self._step.holds_updates else c_i
 
@@ -91,8 +91,8 @@ class Fold:
         """An update once more; of one that is too large the variate is taken back where it lies."""
         if clip is None:
             return self._read(i)
-        taken_back = self._current.reader.taken_back(self._read(i, writable=True), clip)
-        self._run.variates.stage(i, self._current.number, self._broadcast, taken_back.values)
+        taken_back = self._reader.taken_back(self._read(i, writable=True), clip)
+        self._run.variates.stage(i, self._number, self._broadcast, taken_back.values)
         return taken_back
 
     def _absent(self) -> list[Flat | None]:
@@ -107,7 +107,7 @@ class Fold:
 
         Raises if x or c is not finite any more.
         """
-        r, rules = self._current.number, self._current.rules
+        r, rules = self._number, self._reader.rules
         closed = self._step.close(own, again=self._again, absent=self._absent())
         for i, clip in closed.clipped.items():
             emit(

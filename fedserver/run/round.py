@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from common import seeds
-from common.server_step.rules import Rules
+from common.errors import UnavailableError
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
-from common.wire.chunks import Frame, chunk_frames
+from common.wire.chunks import Frame, Position, chunk_frames
 from fedserver.members.attendance import DECLINED
 from fedserver.run.run import Run
 
@@ -106,10 +106,11 @@ class Round:
     def __init__(
         self, reader: UpdateReader, frames: list[Frame], drawn: Iterable[int], c_source: CSource
     ) -> None:
-        self.reader = reader
-        """Reads updates under the rules of the round."""
-        self.frames = frames
-        """The broadcast, encoded once for all clients."""
+        self.rules = reader.rules
+        """What its header says."""
+        self._reader: UpdateReader | None = reader
+        self._frames = {frame.position: frame for frame in frames}
+        """The broadcast, encoded once for all clients; empty once the round is over."""
         self.c_source = c_source
         self.answers: dict[int, Answer | None] = dict.fromkeys(drawn)
         """By the index of the clients that take part; None while a client is awaited."""
@@ -117,9 +118,29 @@ class Round:
         """Whether too few clients are left for it to count."""
 
     @property
-    def rules(self) -> Rules:
-        """What its header says."""
-        return self.reader.rules
+    def reader(self) -> UpdateReader:
+        """Reads updates under the rules of the round; raises once it is over."""
+        if self._reader is None:
+            raise self._is_over()
+        return self._reader
+
+    @property
+    def positions(self) -> list[Position]:
+        """Of the frames of the broadcast."""
+        return [*self._frames]
+
+    def frame(self, position: Position) -> Frame:
+        """A frame of the broadcast; raises once the round is over, for who reads slowly too."""
+        if position not in self._frames:
+            raise self._is_over()
+        return self._frames[position]
+
+    def _is_over(self) -> UnavailableError:
+        return UnavailableError(f"round {self.number} is over; ask for the next one")
+
+    def release(self) -> None:
+        """Lets x go, and the frames that carry it: the round is over, whoever is still at it."""
+        self._reader, self._frames = None, {}
 
     @property
     def number(self) -> int:

@@ -67,8 +67,9 @@ class Rounds:
         self._board = board
         self._traffic = traffic
         self._emit = emit
+        self._standing: Standing | None = None
+        """Between two rounds; held nowhere else, so that x is gone from memory when the next one is there."""
         self._ahead: Encoded | None = None
-        """The next broadcast, if it was made while a round closed."""
         self._watch = Watch(members.presence, self._came_from)
 
     def _came_from(self, i: int) -> int | None:
@@ -76,12 +77,12 @@ class Rounds:
 
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
-        run, standing = await self._prepare()
+        run = await self._prepare()
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
             self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
-            final = await self._all_rounds(run, standing)
+            final = await self._all_rounds(run)
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
@@ -93,8 +94,8 @@ class Rounds:
             raise
         await self._board.end("")
 
-    async def _prepare(self) -> tuple[Run, Standing]:
-        """The run, open for clients, and where it stands."""
+    async def _prepare(self) -> Run:
+        """The run, open for clients."""
         config, previous = self._config, self._run_dir.previous
         if previous is None and config.gather is not None:
             config = replace(config, num_clients=await gathered(self._members, config.gather))
@@ -104,12 +105,12 @@ class Rounds:
             require_same_model(run, previous.fingerprint)
             seats = restored(previous.clients, run.prepared.shards)
             self._members.restore(seats, previous.example_limit)
-        standing = start(run, x0) if previous is None else resume(run, x0, self._emit)
+        self._standing = start(run, x0) if previous is None else resume(run, x0, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
         if previous is not None:
-            await self._catch_up(run, standing.round)
-        return run, standing
+            await self._catch_up(run, self._standing.round)
+        return run
 
     async def _catch_up(self, run: Run, done: int) -> None:
         """Writes the records that an earlier process did not come to."""
@@ -131,16 +132,16 @@ class Rounds:
         accuracy = None if last is None else last.accuracy
         self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
-    async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
+    async def _all_rounds(self, run: Run) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
         evaluation: asyncio.Task[None] | None = None
         tidying = Tidying(run)
         try:
-            for r in range(standing.round + 1, run.config.rounds + 1):
-                standing, record = await self._train(run, r, standing, tidying)
+            for r in range(self._stands().round + 1, run.config.rounds + 1):
+                record = await self._train(run, r, tidying)
                 if evaluation is not None:
                     await evaluation
-                evaluation = asyncio.create_task(self._report(run, standing.flat, record))
+                evaluation = asyncio.create_task(self._report(run, self._stands().flat, record))
             if evaluation is not None:
                 await evaluation
             await tidying.end()
@@ -150,13 +151,16 @@ class Rounds:
                 await asyncio.gather(evaluation, return_exceptions=True)
             with suppress(OSError):  # What ended the run is to be told, and not this.
                 await tidying.end()
-        return standing.flat
+        return self._stands().flat
 
-    async def _train(
-        self, run: Run, r: int, standing: Standing, tidying: Tidying
-    ) -> tuple[Standing, RoundRecord]:
+    def _stands(self) -> Standing:
+        assert self._standing is not None, "nobody asks while a round is under way"
+        return self._standing
+
+    async def _train(self, run: Run, r: int, tidying: Tidying) -> RoundRecord:
         """Opens a round, folds its updates until every client has answered, and closes it."""
         started = time.monotonic()
+        standing, self._standing = self._stands(), None
         # Rules and clients belong together: nobody can take a seat between the two.
         members = self._members
         num_clients = run.config.num_clients - len(members.evicted_before(r))
@@ -178,13 +182,15 @@ class Rounds:
             clients=tuple(names[i] for i in folded.counted),
             absent=current.absent(),
         )
+        standing = replace(standing, flat=folded.closed.flat)
         await tidying.done()
         closing = asyncio.to_thread(close, run, folded, record, detail, standing)
         # Nobody sees the next broadcast before this round counts, but it can be made meanwhile.
-        encoding = self._made_ahead(run, r + 1, folded.closed.flat)
-        standing, self._ahead = await asyncio.gather(closing, encoding)
+        ahead = self._made_ahead(run, r + 1, folded.closed.flat)
+        standing, self._ahead = await asyncio.gather(closing, ahead)
+        self._standing = standing
         tidying.begin(standing)
-        return standing, record
+        return record
 
     async def _made_ahead(self, run: Run, r: int, flat: Flat) -> Encoded | None:
         return await run.aside(encode, run, r, flat) if r <= run.config.rounds else None
@@ -226,7 +232,7 @@ class Rounds:
         finally:
             supervision.cancel()
         require_enough(current, rule, reasons)
-        current.frames = []  # Everybody has an answer; who is still at it holds on to them.
+        current.release()
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
 
     async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
