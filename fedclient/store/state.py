@@ -24,6 +24,7 @@ from common.locks import lock
 from common.records.client import OWNER, Owner
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
+from common.wire.encoding import RESIDUAL
 
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
 
@@ -128,9 +129,14 @@ class RunFiles:
         return safetensors_files.read(self._file(r), layout) if r else layout.allocate()
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Remembers c_i as that of round r."""
+        """Remembers c_i as that of round r.
+
+        A c_i need not reach the disk at once: the server has it too, and what a power cut tears is known by
+        its checksum. Residuals are nowhere else.
+        """
+        synced = any(spec.name.startswith(RESIDUAL) for spec in layout.specs)
         with self.working():
-            safetensors_files.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL)
+            safetensors_files.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL, synced=synced)
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""

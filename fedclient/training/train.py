@@ -146,8 +146,13 @@ def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
 
 
 def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+    if not all(_is_finite(tensor) for tensor in tensors.values()):
         raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are: their sum tells in one pass, unless it is too large itself."""
+    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
 
 
 def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
