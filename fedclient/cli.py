@@ -16,6 +16,7 @@ from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
 from common.events import Emit
 from fedclient.flags import Flags
+from fedclient.keys.cli import certs as certs_group
 from fedclient.site import Site
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ ALLOWED = "Permissions"
 )
 def main() -> None:
     """Take part in a federated training run."""
+
+
+main.add_command(certs_group)
 
 
 def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
