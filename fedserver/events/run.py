@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from common.events import Event, Level
 from fedserver.events.clients import listed
+from fedserver.task import NO_DATA
 
 
 def rounds(number: int) -> str:
@@ -35,7 +36,8 @@ class RunStarted(Event):
     run_dir: str
 
     def text(self) -> str:
-        what = f"{self.algorithm}, {self.model} on {self.dataset}"
+        data = "data at the clients" if self.dataset == NO_DATA else self.dataset
+        what = f"{self.algorithm}, {self.model} on {data}"
         return f"run {self.run}: {what}, results in {self.run_dir}"
 
 
