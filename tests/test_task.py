@@ -109,6 +109,7 @@ def test_sites_with_pictures_of_some_classes_train_without_data_at_the_server(fe
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [2, 2]
     assert "data at the clients" in federation.log("server")
+    assert "run finished after round 2; took part in 2 rounds" in federation.log("a")
 
 
 def test_a_client_without_data_or_with_a_strange_class_is_told_so(federation: Federation) -> None:

@@ -42,6 +42,16 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CertificateRenewed(Event):
+    """The server has another certificate now, for those who connect from here on."""
+
+    path: str
+
+    def text(self) -> str:
+        return f"{self.path} was renewed; whoever connects from now on sees the new one"
+
+
+@dataclass(frozen=True, kw_only=True)
 class MomentumIgnored(Event):
     """Momentum is asked for, but S_svr, which never has any, is all there is."""
 
