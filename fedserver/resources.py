@@ -1,4 +1,4 @@
-"""How the process takes memory from the system and gives it back.
+"""What the process takes from the system, and gives back: files and memory.
 
 A round takes tens of pieces of a megabyte for its broadcast and lets those of the round before go. The C
 library would have such pieces in as many arenas as there are threads, and fetch fresh pages for them again
@@ -8,6 +8,7 @@ and again, which takes longer than to fill them. So there is one arena, and it k
 from __future__ import annotations
 
 import ctypes
+import resource
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of mallopt(3)."""
@@ -17,8 +18,14 @@ KEPT_BYTES = 128 << 20
 """What may lie idle at the end of the arena."""
 
 
+def allow_files() -> None:
+    """Connections and updates of a round are files; systems allow more of them than they give at first."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def keep_pages() -> None:
-    """Settles it, if the C library is one that can be told."""
+    """Settles how memory is kept, if the C library is one that can be told."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         for parameter, value in (
