@@ -14,10 +14,11 @@ A round, in order; x, c, y_i and c_i are named where they are
     (fedclient)    trains y_i and c_i
     rpc.uploads    PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part,
     store.spool    which becomes spool/round-R/client-I.update once it is whole, decoded and found finite
-    run.fold       in the order of client indices: y_i - x and c_i+ - c_i into sums in memory, c_i+ to ledger/
-                   and, when all are in, the next x and c from the sums
-    run.close      checkpoints/round-R.safetensors makes the round count; c_i+ takes c_i's place in ledger/,
-                   model.safetensors and control.safetensors are replaced
-    run.rounds     opens the next round; meanwhile the worker evaluates x, and rounds.jsonl gets its line
+    run.fold       in the order of client indices: c_i+ - c_i into sums in memory, c_i+ to ledger/ and, when
+                   all are in, the next x and c from x, c and all y_i, block by block
+    run.close      checkpoints/round-R.safetensors makes the round count, on disk together with the c_i+;
+                   meanwhile run.rounds encodes the next broadcast
+    run.rounds     opens the next round; meanwhile the worker evaluates x, rounds.jsonl gets its line, c_i
+                   goes to the archive, and model.safetensors and control.safetensors are replaced
 After a kill the newest checkpoint says what counts; updates of the open round are asked for again.
 """

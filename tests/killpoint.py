@@ -24,7 +24,7 @@ POINTS = {
     "before gathering": ("fedserver.members.members", "Members.gather", "before"),
     "a client asks for a round": ("fedserver.run.board", "Board.next_round", "before"),
     "a sign of life": ("fedserver.rpc.service", "Service.renew", "before"),
-    "before broadcast": ("fedserver.run.rounds", "encode", "before"),
+    "before broadcast": ("fedserver.run.board", "Board.open_round", "before"),
     "mid-upload, server": ("fedserver.store.spool", "Upload.add", "before"),
     "before the update counts": ("fedserver.store.spool", "Upload.keep", "before"),
     "mid-fold": ("fedserver.store.variates", "Variates.stage", "before"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from common.errors import UnavailableError, WireError
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
-from common.tensors.layout import Layout
+from common.tensors.layout import Layout, TensorSpec
+from common.wire.chunks import chunk_frames
 from fedserver.run.board import Board, Phase
 from fedserver.run.round import Answer, Declined, Excused, Outcome, Round, State, Update
 from tests.rules import rules
@@ -24,6 +26,24 @@ def round_three(drawn: tuple[int, ...] = (0, 2)) -> Round:
     """A round for clients 0 and 2."""
     reader = UpdateReader(rules(round=3, rounds=3), Layout([]), np.zeros(0, np.uint8))
     return Round(reader, [], drawn, CSource.FROM_VARIATES)
+
+
+def test_a_round_that_is_over_keeps_neither_x_nor_its_frames_for_those_who_are_slow() -> None:
+    layout = Layout([TensorSpec("w", "float32", (4,))])
+    x = layout.allocate()
+    frames = list(chunk_frames(layout, x))
+    current = Round(UpdateReader(rules(round=3), layout, x), frames, [0], CSource.FROM_VARIATES)
+    (position,) = current.positions
+    assert current.frame(position) is frames[0]
+    kept = weakref.ref(x)
+    current.release()
+    del x
+    assert kept() is None
+    with pytest.raises(UnavailableError, match="round 3 is over; ask for the next one"):
+        current.frame(position)
+    with pytest.raises(UnavailableError, match="round 3 is over"):
+        current.reader  # noqa: B018
+    assert current.rules.round == 3
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,16 @@ RUN_DIRECTORY = (
     Entry(
         "conformal.json", "Prediction sets of the final x; a run that has it is finished.", ConformalRecord
     ),
-    Entry("model.safetensors", "x after the last closed round, buffers included, by state-dict names."),
-    Entry("control.safetensors", "c after the last closed round, by the names of S_svr; empty without one."),
+    Entry(
+        "model.safetensors",
+        "x after the last closed round, buffers included, by state-dict names. It follows the newest\n"
+        "checkpoint, by moments or, where rounds are quicker than the disk, by a few of them; when the\n"
+        "server ends, or goes on after it was killed, they agree.",
+    ),
+    Entry(
+        "control.safetensors",
+        "c after the same round, by the names of S_svr; empty without one.",
+    ),
     Entry(
         "checkpoints/round-RRRRRR.safetensors",
         "The state after each of the last three rounds: x (`model/NAME`), buffers (`buffer/NAME`),\n"

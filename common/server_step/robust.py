@@ -170,7 +170,11 @@ def _ratio(norm: float, usual: float) -> float:
 
 
 def _median(values: Iterable[float]) -> float:
-    return float(np.median([*values]))
+    """As numpy has it, whose own loads a fifth of a second of modules first; NaN if there is one."""
+    ordered = np.sort([*values])
+    middle = len(ordered) // 2
+    pair = ordered[middle - 1 + len(ordered) % 2], ordered[middle]
+    return float(ordered[-1]) if math.isnan(ordered[-1]) else float(pair[0] + pair[1]) / 2
 
 
 def trimmed_mean(stack: Float64, share: float) -> Float64:

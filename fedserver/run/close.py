@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 
 from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import RoundTraffic
@@ -54,11 +56,12 @@ class Tidying:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._task: asyncio.Task[None] | None = None
-        self._behind: Flat | None = None
-        """x and c that model.safetensors and control.safetensors do not have yet."""
+        self._later: asyncio.TimerHandle | None = None
+        self._behind = False
+        """Whether model.safetensors and control.safetensors are those of an earlier round."""
 
     async def done(self) -> None:
-        """Waits for the round before; raises what went wrong."""
+        """Waits for what is being done; raises what went wrong."""
         if self._task is not None:
             await asyncio.shield(self._task)
             self._task = None
@@ -67,20 +70,45 @@ class Tidying:
         """After a round; the one before it is done."""
         self._run.spool.drop_parts()
         self._task = asyncio.create_task(asyncio.to_thread(self._tidy, standing))
+        # If it is too early to write x and c, they are written when it is time, if no other x is there then.
+        x = weakref.ref(standing.flat)
+        self._cancel_later()
+        loop, pause_s = asyncio.get_running_loop(), self._run.run_dir.state_pause_s
+        self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(x)))
+
+    def _cancel_later(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
 
     def _tidy(self, standing: Standing) -> None:
         run = self._run
         run.variates.prune(run.checkpoints.prune())
-        written = run.run_dir.keep_state(run.layout, standing.flat)
-        self._behind = None if written else standing.flat
+        self._behind = True
+        if run.run_dir.state_is_due:
+            self._follow(standing.flat)
         run.spool.drop_round(standing.round)
+
+    def _follow(self, flat: Flat) -> None:
+        """Writes x and c for people; where the disk is full, later will do."""
+        with suppress(OSError):
+            self._run.run_dir.write_state(self._run.layout, flat, synced=False)
+            self._behind = False
+
+    async def _catch_up(self, x: weakref.ref[Flat]) -> None:
+        with suppress(OSError):  # Whoever waits for the same is told.
+            await self.done()
+        flat = x()
+        if self._behind and self._task is None and flat is not None:
+            self._task = asyncio.create_task(asyncio.to_thread(self._follow, flat))
 
     async def end(self) -> None:
         """Leaves nothing to do."""
+        self._cancel_later()
         await self.done()
-        if self._behind is not None:
-            await asyncio.to_thread(self._run.run_dir.write_state, self._run.layout, self._behind)
-            self._behind = None
+        if self._behind:
+            newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
+            await asyncio.to_thread(self._run.run_dir.write_state, self._run.layout, newest.flat)
+            self._behind = False
 
 
 def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:

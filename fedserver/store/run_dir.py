@@ -52,6 +52,8 @@ class RunDir:
         """config.json of the run that goes on here; None for a new one."""
         self._made = not path.exists()
         self._state_due = 0.0
+        self.state_pause_s = 0.0
+        """How long x and c are not written again once they were."""
         try:
             path.mkdir(parents=True, exist_ok=True)
             (path / ".lock").touch(PRIVATE)
@@ -172,14 +174,13 @@ class RunDir:
         safetensors_files.write(model, layout, flat, Purpose.MODEL, Purpose.BUFFER, synced=synced)
         safetensors_files.write(control, layout, flat, Purpose.CONTROL, synced=synced)
         ended = time.monotonic()
-        self._state_due = ended + STATE_PAUSES * (ended - started)
+        self.state_pause_s = STATE_PAUSES * (ended - started)
+        self._state_due = ended + self.state_pause_s
 
-    def keep_state(self, layout: Layout, flat: Flat) -> bool:
-        """Writes x and c unless they were written just now; returns whether it did."""
-        due = time.monotonic() >= self._state_due
-        if due:
-            self.write_state(layout, flat, synced=False)
-        return due
+    @property
+    def state_is_due(self) -> bool:
+        """Whether x and c were not written just now."""
+        return time.monotonic() >= self._state_due
 
     def write_traffic(self, record: TrafficRecord) -> None:
         """Writes traffic.json."""
