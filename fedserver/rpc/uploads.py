@@ -21,7 +21,7 @@ from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
 from fedserver.traffic.traffic import CountedCall, Traffic
 
-MAX_UPLOADS = 32
+MAX_UPLOADS = 12
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
