@@ -21,8 +21,12 @@ from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
 from fedserver.traffic.traffic import CountedCall, Traffic
 
-MAX_UPLOADS = 12
+MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
+MAX_QUICK = 8
+"""Those of them that have begun just now: on a quick link more at once take more memory and no less time."""
+QUICK_S = 2.0
+"""How long an upload has begun just now; after that it is slow, and others must not wait for it."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
 IDLE_BYTES = 1024
@@ -38,6 +42,7 @@ class Uploads:
         self._traffic = traffic
         self._emit = emit
         self._places = asyncio.Semaphore(MAX_UPLOADS)
+        self._quick = asyncio.Semaphore(MAX_QUICK)
 
     async def take(
         self,
@@ -55,9 +60,27 @@ class Uploads:
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
-            async with self._places:
+            async with self._places, self._quick_one():
                 self._members.leases.upload_begins(member.index)
                 return await self._receive(frames, call, caller, current, member, update, start)
+
+    @asynccontextmanager
+    async def _quick_one(self) -> AsyncIterator[None]:
+        """Waits until it is the turn of another quick upload; one that takes long does not count any more."""
+        await self._quick.acquire()
+        counts = [True]
+
+        def end() -> None:
+            if counts:
+                counts.clear()
+                self._quick.release()
+
+        slow = asyncio.get_running_loop().call_later(QUICK_S, end)
+        try:
+            yield
+        finally:
+            slow.cancel()
+            end()
 
     async def _receive(
         self,
