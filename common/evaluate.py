@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from common.data.batches import Batches
 from common.records.rounds import Evaluation
 
-BATCH = 500
+BATCH = 100
+"""Larger batches are slower: their layers do not fit into the cache, and fresh memory is fetched for each."""
 
 
 @torch.inference_mode()

@@ -27,6 +27,7 @@ from common.errors import ConfigError, DataError, FedError, RunError
 from common.evaluate import evaluate, scores
 from common.events import TextLog
 from common.models.build import build_model, check_fit, classifier_names, tensor_specs
+from common.models.memory_format import memory_format
 from common.models.spec import ModelSpec
 from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
@@ -56,7 +57,7 @@ class Worker:
             dtype=train.model_dtype,
         )
         self._model = build_model(spec, config.seed)
-        self._test = Batches(test)
+        self._test = Batches(test, memory_format=memory_format(self._model, test.image_shape))
         check_fit(self._model, self._test.batch(torch.arange(min(2, len(self._test))))[0], spec)
         specs = tensor_specs(self._model)
         self._layout = Layout(specs)
