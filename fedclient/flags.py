@@ -25,7 +25,7 @@ class Flags:
     shard: str | None
     data: Path | None
     data_dir: str
-    threads: int
+    threads: int | None
     device: str
     model: str | None
     allow_plugin: tuple[str, ...]

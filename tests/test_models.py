@@ -16,8 +16,8 @@ from common.algorithms import matching, svr_names
 from common.errors import ConfigError
 from common.models import build
 from common.models.build import build_model, check_fit, classifier_names, count_parameters, tensor_specs
-from common.models.names import BUILT_IN
 from common.models.memory_format import memory_format
+from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose
 from common.tensors.torch_views import bind, flatten, tensor_views

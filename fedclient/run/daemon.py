@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from contextlib import nullcontext
 
 import torch
 
@@ -21,6 +22,7 @@ from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.prepare import left_over, prepare
 from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
+from fedclient.training.core_gate import sharing_cores
 from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
 from fedclient.transport.grpc_transport import WINDOW_BYTES, GrpcTransport
@@ -51,7 +53,8 @@ class Daemon:
     def run(self) -> RunEnded:
         """Takes part in the run until it ends; connects again as often as needed."""
         try:
-            return self._run()
+            with sharing_cores() if self._config.threads is None else nullcontext():
+                return self._run()
         except Exception:
             raise
         except BaseException as stop:
@@ -65,7 +68,7 @@ class Daemon:
             raise
 
     def _run(self) -> RunEnded:
-        torch.set_num_threads(self._config.threads)
+        torch.set_num_threads(self._config.threads or 1)
         backoff, told = Backoff(), ""
         while True:
             try:

@@ -33,7 +33,7 @@ class Equipment:
     layout: Layout
     """Of the model's tensors."""
     state: RunState
-    threads: int
+    threads: int | None
     demands: Demands
     """What the run may ask for, round by round."""
 

@@ -23,7 +23,6 @@ from fedclient.training.minibatches import Minibatches
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update
 
-
 LOOK_EVERY = 32
 """Steps from one look at the loss to the next."""
 
