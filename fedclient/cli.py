@@ -97,7 +97,7 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     default="1",
     metavar="N|auto",
     callback=_threads,
-    help="Torch threads. auto: the cores, shared out among the clients of this machine that say so; then results "
+    help="Torch threads. auto: the cores, shared out among clients of this machine that say so; then results "
     "are not the same to the bit.",
 )
 @commandline.option(
