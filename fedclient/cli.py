@@ -77,6 +77,12 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     help="With --dataset: only every N-th example from the I-th on, I from 0.",
 )
 @commandline.option(
+    DATA,
+    "--partition",
+    type=click.Path(path_type=Path),
+    help="With --shard: take shard I of the N in this file instead; see fedlab partition.",
+)
+@commandline.option(
     DATA, "--data-dir", default="data", metavar="DIR", help="Where data sets that are not built in are."
 )
 @commandline.option(
@@ -215,5 +221,5 @@ def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
     from fedclient.own_data import OwnDataset, OwnPictures
 
     if flags.dataset is not None:
-        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit)
+        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None

@@ -181,11 +181,11 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
     try:
         cert, key = read(cert_path, certificate), read(key_path, private_key)
     except CertificateError as error:
-        raise ConfigError(f"{error}; a certificate and its key come from: {_another(cert_path)}") from error
+        raise ConfigError(f"{error}; a certificate and its key come from: {renewal(cert_path)}") from error
     if now > cert.not_valid_after_utc:
         raise ConfigError(
             f"{cert_path} expired on {minute(cert.not_valid_after_utc)}; "
-            f"issue a new one with: {_another(cert_path)}"
+            f"issue a new one with: {renewal(cert_path)}"
         )
     if now < cert.not_valid_before_utc:
         raise ConfigError(
@@ -197,7 +197,7 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
     require_private(key_path)
 
 
-def _another(path: Path) -> str:
+def renewal(path: Path) -> str:
     """How to replace a certificate: by one of the same kind, if it can be read."""
     kind, name = ["--server"] if path.stem == "server" else [], [path.stem]
     with suppress(OSError, CertificateError):

@@ -102,7 +102,9 @@ class Run:
         )
 
     def evaluates(self, r: int) -> bool:
-        """Whether x is evaluated after this round; after the last one it always is."""
+        """Whether x is evaluated after this round; after the last one it always is, if there are data."""
+        if self.config.has_task:
+            return False
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
 

@@ -515,6 +515,7 @@ class Finished(_message.Message):
     BEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     accuracy: _builtins.float
+    """Of the last evaluation; NaN if there was none."""
     reason: _builtins.str
     """Empty after a whole run; else why the run ended early."""
     took_part: _builtins.int
