@@ -1,4 +1,4 @@
-"""How fast does a client train, against a bare loop, and ten clients on one machine, against the best arrangement?
+"""How fast does a client train against a bare loop, and ten of one machine against the best arrangement?
 
 A bare loop has a model of its own, takes batches of 64 from uint8 images in memory, normalises them and
 steps with `torch._foreach_add_`; it is run in both memory formats. A client's round is the whole of
@@ -11,7 +11,6 @@ processes as there are cores that share the work out evenly. Variants are measur
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from measure import report
 from torch import nn
 from torch.nn import functional as F
 
@@ -39,7 +39,6 @@ from common.wire.encoding import Encoding
 from fedclient.training.core_gate import free_cores
 from fedclient.training.task import Task
 from fedclient.training.train import Trainer
-from measure import report
 
 BATCH, EXAMPLES, CLIENTS = 64, 640, 10
 SHAPE, CLASSES, ETA_L = (3, 32, 32), 10, 0.01
@@ -68,7 +67,8 @@ def built(model: str) -> nn.Module:
 
 def bare_loop(model: str, steps: int, order: torch.memory_format) -> Callable[[], object]:
     """What somebody writes who wants nothing but to train."""
-    data, network = pictures(), built(model).to(memory_format=order).train()
+    data, network = pictures(), built(model).train()
+    network = network.to(memory_format=order)  # type: ignore[call-overload]
     images, labels = torch.from_numpy(data.images), torch.from_numpy(data.labels)
     mean, std = (torch.tensor(each).view(1, -1, 1, 1) for each in (data.mean, data.std))
     parameters = list(network.parameters())
@@ -156,8 +156,12 @@ def steps_of_a_client(found: report.Report, model: str, repeats: int) -> None:
             images_per_cpu_s=BATCH * steps / min(each.cpu),
         )
     best = min((taken["bare, row-major"], taken["bare, channels_last"]), key=lambda each: median(each.cpu))
-    found.ratio(f"{model}: speed / bare loop's in its best format", against(taken["fedavg"], best), at_least=0.98)
-    found.ratio(f"{model}: FedPVR's time / FedAvg's", 1 / against(taken["fedpvr"], taken["fedavg"]), at_most=1.01)
+    found.ratio(
+        f"{model}: speed / bare loop's in its best format", against(taken["fedavg"], best), at_least=0.98
+    )
+    found.ratio(
+        f"{model}: FedPVR's time / FedAvg's", 1 / against(taken["fedpvr"], taken["fedavg"]), at_most=1.01
+    )
 
 
 class Crew:
@@ -210,7 +214,9 @@ def clients_of_a_machine(found: report.Report, model: str, steps: int, repeats: 
     cores = min(len(os.sched_getaffinity(0)), CLIENTS)
     with ExitStack() as stack:
         # A gate of its own: others who train on this machine have theirs.
-        tempfile.tempdir = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.callback(setattr, tempfile, "tempdir", tempfile.tempdir)
+        tempfile.tempdir = folder
         crew = Crew(model, steps, stack)
         arrangements = {
             f"{cores} processes, {CLIENTS / cores:g} rounds each": (cores, CLIENTS // cores, False),
@@ -233,7 +239,11 @@ def clients_of_a_machine(found: report.Report, model: str, steps: int, repeats: 
             images_per_s=images / min(each.wall),
         )
     best, gate, at_once = taken.values()
-    found.ratio(f"{model}: ten clients' speed / the best arrangement's", min(best.wall) / min(gate.wall), at_least=0.95)
+    found.ratio(
+        f"{model}: ten clients' speed / the best arrangement's",
+        min(best.wall) / min(gate.wall),
+        at_least=0.95,
+    )
     found.ratio(f"{model}: ten clients' speed / without the gate", min(at_once.wall) / min(gate.wall))
 
 
@@ -251,4 +261,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -87,7 +87,7 @@ def _take(number: int, paths: Sequence[Path]) -> Iterator[IO[str]]:
     """Locks so many of these files, those first that are free."""
     left = []
     for path in paths:
-        file = path.open("a")
+        file: IO[str] = path.open("a")
         if number and lock(file):
             number -= 1
             yield file

@@ -21,6 +21,8 @@ def show_status(status: dict[str, Any]) -> None:
     console = Console(markup=False)  # Names come from a peer.
     last = status["last"]
     accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
+    if last and last["seconds"] is not None:
+        accuracy += f" (evaluated in {last['seconds']:.1f} s)"
     console.print(
         f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
         f"{_phase(status)}{accuracy}",

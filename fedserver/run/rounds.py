@@ -19,12 +19,13 @@ from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
 from common.wire.chunks import Frame, chunk_frames
 from fedserver.config import RunConfig
-from fedserver.events.rounds import RoundClosed, RoundOpened
+from fedserver.events.rounds import RoundOpened
 from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
-from fedserver.run.board import Board, Result
+from fedserver.results.trail import Trail
+from fedserver.run.board import Board
 from fedserver.run.close import close, norms
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.eviction import without_evicted
@@ -76,11 +77,16 @@ class Rounds:
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
         run, standing = await self._prepare()
+        trail = Trail(run, self._worker, self._board, self._emit)
+        if self._run_dir.previous is not None:
+            await trail.catch_up(standing.round)
+            if self._run_dir.finished():
+                self._tell_of_the_end(standing.round)
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
             self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
-            final = await self._all_rounds(run, standing)
+            final = await self._all_rounds(run, standing, trail)
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
@@ -106,45 +112,22 @@ class Rounds:
         standing = start(run) if previous is None else resume(run, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
-        if previous is not None:
-            await self._catch_up(run, standing.round)
         return run, standing
-
-    async def _catch_up(self, run: Run, done: int) -> None:
-        """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.go_back(done, self._emit)
-        for record in self._run_dir.records():
-            self._board.attendance.add(record)
-        for r in run.checkpoints.rounds():
-            if r <= done and r not in recorded:
-                checkpoint = run.checkpoints.read(r)
-                await self._report(run, checkpoint.flat, checkpoint.closing)
-        for record in self._run_dir.records():
-            if record.accuracy is not None:
-                self._board.last = Result(record.round, record.accuracy, record.loss)
-        if self._run_dir.finished():
-            self._tell_of_the_end(done)
 
     def _tell_of_the_end(self, done: int) -> None:
         last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
         accuracy = None if last is None else last.accuracy
         self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
-    async def _all_rounds(self, run: Run, standing: Standing) -> Flat:
+    async def _all_rounds(self, run: Run, standing: Standing, trail: Trail) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
-        evaluation: asyncio.Task[None] | None = None
         try:
             for r in range(standing.round + 1, run.config.rounds + 1):
                 standing, record = await self._train(run, r, standing)
-                if evaluation is not None:
-                    await evaluation
-                evaluation = asyncio.create_task(self._report(run, standing.flat, record))
-            if evaluation is not None:
-                await evaluation
+                await trail.follow(standing.flat, record)
+            await trail.end()
         finally:
-            if evaluation is not None:
-                evaluation.cancel()
-                await asyncio.gather(evaluation, return_exceptions=True)
+            await trail.stop()
         return standing.flat
 
     async def _train(self, run: Run, r: int, standing: Standing) -> tuple[Standing, RoundRecord]:
@@ -208,33 +191,6 @@ class Rounds:
             supervision.cancel()
         require_enough(current, rule, reasons)
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
-
-    async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
-        """Evaluates x where that is due and writes the round's record."""
-        r, started = record.round, time.monotonic()
-        try:
-            if run.evaluates(r):
-                found = await self._worker.evaluate(run.model(flat))
-                self._board.last = Result(r, found.accuracy, found.loss)
-                record = record.evaluated(found, time.monotonic() - started)
-        finally:
-            # A run that is stopped meanwhile still has this round, only without its evaluation.
-            self._run_dir.append_round(record)
-            self._board.attendance.add(record)
-        sent = record.bytes
-        self._emit(
-            RoundClosed(
-                round=r,
-                rounds=run.config.rounds,
-                accuracy=record.accuracy,
-                validation_accuracy=record.validation_accuracy,
-                train_loss=record.train_loss,
-                updates=record.updates,
-                down_bytes=sent.down.total,
-                up_bytes=sent.up.total,
-                seconds=record.seconds.round,
-            )
-        )
 
 
 def encode(run: Run, r: int, flat: Flat) -> tuple[Flat, list[Frame]]:
