@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from common.data.batches import Batches
 from common.records.rounds import Evaluation
 
-BATCH = 500
+BATCH = 100
+"""Larger batches are slower: their layers do not fit into the cache, and fresh memory is fetched for each."""
 
 
 @torch.inference_mode()
@@ -24,7 +25,11 @@ def scores(model: nn.Module, batches: Batches, indices: Tensor) -> Tensor:
 def evaluate(model: nn.Module, batches: Batches, indices: Tensor | None = None) -> Evaluation:
     """Runs a model over a data set, or over some of its examples."""
     chosen = torch.arange(len(batches)) if indices is None else indices
-    found, labels = scores(model, batches, chosen), batches.labels[chosen]
+    return judged(scores(model, batches, chosen), batches.labels[chosen])
+
+
+def judged(found: Tensor, labels: Tensor) -> Evaluation:
+    """How good scores are."""
     right = found.argmax(1) == labels
     counts = torch.bincount(labels, minlength=found.shape[1])
     hits = torch.bincount(labels[right], minlength=found.shape[1])

@@ -44,6 +44,13 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     return None if text is None else bits_per_second(parameter.opts[0], text)
 
 
+def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | None:
+    """Callback of --threads; None is auto."""
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise ConfigError(f"{parameter.opts[0]} must be a number of threads from 1 on, or auto, got {text!r}")
+    return None if text == "auto" else int(text)
+
+
 @main.command(
     epilog=commandline.example("fedclient run --server 127.0.0.1:50051 --name clinic-a --state-dir state/a")
 )
@@ -90,7 +97,15 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     type=click.Path(path_type=Path),
     help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
 )
-@commandline.option(TRAINING, "--threads", type=click.IntRange(1), default=1, help="Torch threads.")
+@commandline.option(
+    TRAINING,
+    "--threads",
+    default="1",
+    metavar="N|auto",
+    callback=_threads,
+    help="Torch threads. auto: the cores, shared out among clients of this machine that say so; then results "
+    "are not the same to the bit.",
+)
 @commandline.option(
     TRAINING,
     "--device",

@@ -20,7 +20,8 @@ class ClientConfig:
     """None: train on the shard that the server assigns."""
     site: Site = field(default_factory=Site)
     """What the server may ask of this client."""
-    threads: int = 1
+    threads: int | None = 1
+    """Of torch; None: as many as there are cores for each client of this machine."""
     device: str = "cpu"
     """Where the model is trained: cpu or cuda."""
     give_up_s: float = 300.0

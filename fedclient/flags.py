@@ -26,7 +26,7 @@ class Flags:
     partition: Path | None
     data: Path | None
     data_dir: str
-    threads: int
+    threads: int | None
     device: str
     model: str | None
     allow_plugin: tuple[str, ...]

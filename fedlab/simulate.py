@@ -34,8 +34,8 @@ from fedclient.store.memory_state import MemoryState
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
+from fedserver.results.summary import tell_of_the_end
 from fedserver.rpc.service import Service
-from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import Prepared, Similarity

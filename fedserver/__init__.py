@@ -6,6 +6,7 @@ Rooms
     members/  who takes part, and who is still there       events/   what happens
     access/   who may call                                 keys/     certificates and tokens
     worker/   the process beside it that has torch         console/  what people see of a running server
+    results/  evaluations, records, the end of a run
 
 A round, in order; x, c, y_i and c_i are named where they are
     run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
@@ -18,7 +19,8 @@ A round, in order; x, c, y_i and c_i are named where they are
                    all are in, the next x and c from x, c and all y_i, block by block
     run.close      checkpoints/round-R.safetensors makes the round count, on disk together with the c_i+;
                    meanwhile run.rounds encodes the next broadcast
-    run.rounds     opens the next round; meanwhile the worker evaluates x, rounds.jsonl gets its line, c_i
-                   goes to the archive, and model.safetensors and control.safetensors are replaced
+    run.rounds     opens the next round; meanwhile the worker evaluates x for results.trail, rounds.jsonl
+                   gets its line, c_i goes to the archive, and model.safetensors and control.safetensors are
+                   replaced
 After a kill the newest checkpoint says what counts; updates of the open round are asked for again.
 """

@@ -47,6 +47,7 @@ class RunConfig(Task):
     eval_every: int = RUN.setting(
         1, "Evaluate after every n-th round, and always after the last; 0: only then.", NOT_NEGATIVE
     )
+    eval_async: bool = RUN.setting(False, "Let no round wait for evaluations; some are skipped then.")
     cka: int = RUN.setting(
         0,
         "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",

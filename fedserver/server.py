@@ -27,10 +27,10 @@ from fedserver.access.settings import AccessSettings
 from fedserver.config import RunConfig
 from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
+from fedserver.results.summary import tell_of_the_end
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
 from fedserver.run.board import Phase
-from fedserver.run.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.process import WorkerProcess
 

@@ -46,6 +46,7 @@ def train(model: str, width: float, data: str) -> None:
     from common.data.batches import Batches
     from common.evaluate import evaluate
     from common.models.build import build_model, tensor_specs
+    from common.models.memory_format import memory_format
     from common.models.spec import ModelSpec
     from common.tensors.layout import Layout
     from common.tensors.torch_views import flatten
@@ -65,7 +66,7 @@ def train(model: str, width: float, data: str) -> None:
     network = build_model(spec, 0)
     layout = Layout(tensor_specs(network))
     x = flatten(network, layout)
-    batches = Batches(dataset)
+    batches = Batches(dataset, memory_format=memory_format(network, dataset.image_shape))
     settings = rules(algorithm="fedavg", local_epochs=None, local_steps=2, batch_size=EXAMPLES // 2)
     task = Task(rules=settings, layout=layout, broadcast=x, encoding=Encoding(layout))
     Trainer(network, batches, seed=0, index=0).train(task, task.state_layout.allocate())

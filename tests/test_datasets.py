@@ -12,6 +12,7 @@ import torch
 from common.data import datasets
 from common.data.batches import Batches
 from common.errors import ConfigError, DataError
+from fedclient.training.augment import Augmenter
 
 HERE = Path(__file__).parent
 
@@ -43,6 +44,20 @@ def test_batches_have_row_major_strides_whatever_those_of_the_data_set() -> None
     assert images.stride() == (64, 64, 8, 1)
     assert torch.equal(batches.images[:2].expand(2, 1, 8, 8), torch.from_numpy(digits.images[:2]))
     assert batches.scaled(torch.zeros(2, 8, 8, 1).permute(0, 3, 1, 2)).stride() == (64, 64, 8, 1)
+
+
+def test_batches_in_channels_last_hold_the_same_images_also_when_they_are_augmented() -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), np.uint8)
+    dataset = datasets.Dataset("pictures", pictures, np.arange(6), datasets.numbered(6))
+    rows, last = Batches(dataset), Batches(dataset, memory_format=torch.channels_last)
+    chosen = torch.tensor([3, 1, 3])
+    crops = [
+        batches.scaled(Augmenter(batches.images).batch(chosen, np.random.default_rng(1)))
+        for batches in (rows, last)
+    ]
+    for plain, ordered in ((rows.batch(chosen)[0], last.batch(chosen)[0]), crops):
+        assert torch.equal(plain, ordered)
+        assert (plain.stride(), ordered.stride()) == ((192, 64, 8, 1), (192, 1, 24, 3))
 
 
 def test_floating_point_examples_are_taken_as_they_are(

@@ -22,6 +22,7 @@ MOST_AT_RISK = [
     *(f"{model},0.25,digits" for model in BUILT_IN),
     "resnet8-bn,0.25,cifar",
     "resnet8,0.5,digits",
+    "resnet8,0.5,cifar",
 ]
 ALL = [f"{model},{width},{data}" for model in BUILT_IN for width in WIDTHS for data in ("digits", "cifar")]
 

@@ -16,6 +16,7 @@ from common.algorithms import matching, svr_names
 from common.errors import ConfigError
 from common.models import build
 from common.models.build import build_model, check_fit, classifier_names, count_parameters, tensor_specs
+from common.models.memory_format import memory_format
 from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose
@@ -218,3 +219,22 @@ def test_models_that_are_built_in_threads_are_all_the_same(monkeypatch: pytest.M
         together = [model.state_dict() for model in pool.map(lambda _: build_model(spec("mlp"), 3), range(6))]
     for state in together:
         assert all(torch.equal(state[name], alone[name]) for name in alone)
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "image_shape", "expected"),
+    [
+        ("resnet8", 1.0, (3, 32, 32), torch.channels_last),
+        ("resnet8-bn", 0.5, (3, 32, 32), torch.channels_last),
+        ("resnet8", 0.25, (3, 32, 32), torch.contiguous_format),
+        ("resnet8-bn", 0.75, (3, 32, 32), torch.contiguous_format),
+        ("resnet8", 1.0, (1, 28, 28), torch.contiguous_format),
+        ("vgg11", 0.1, (3, 32, 32), torch.contiguous_format),
+        ("mlp", 1.0, (64,), torch.contiguous_format),
+    ],
+)
+def test_channels_last_is_for_models_that_ask_for_it_and_that_no_convolution_overruns_its_memory_in(
+    name: str, width: float, image_shape: tuple[int, ...], expected: torch.memory_format
+) -> None:
+    model = build_model(ModelSpec(name=name, num_classes=10, image_shape=image_shape, width=width), 0)
+    assert memory_format(model, image_shape) is expected

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import tracemalloc
@@ -18,7 +20,7 @@ from common.wire.encoding import Encoding
 from fedclient.store.memory_state import MemoryState
 from fedclient.store.state import ClientState, RunFiles, StateDir
 from fedclient.store.stored_update import Sender, StoredUpdate
-from fedclient.training.core_gate import free_core
+from fedclient.training.core_gate import free_cores, sharing_cores
 
 LAYOUT = Layout([TensorSpec("w", "float32", (3,), Purpose.CLIENT_CONTROL)])
 
@@ -89,26 +91,72 @@ def test_an_update_that_an_earlier_process_left_is_in_memory_once(tmp_path: Path
     assert peak < 1.1 * layout.num_bytes
 
 
-def test_a_machine_trains_as_many_clients_at_once_as_it_has_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The gate of a machine with two cores."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    return tmp_path / f"fedpvr-gate-{os.getuid()}"
+
+
+def test_a_machine_trains_as_many_clients_at_once_as_it_has_cores(gate: Path) -> None:
     order: list[str] = []
 
     def third() -> None:
-        with free_core(2, 1):
+        with free_cores(1):
             order.append("third")
 
-    with free_core(0, 1):
-        with free_core(1, 1):
+    with free_cores(1):
+        with free_cores(1):
             thread = threading.Thread(target=third)
             thread.start()
             thread.join(0.2)
-            order.append("second leaves")
-        thread.join(0.2)
-        order.append("first leaves")
+            order.append("one of two leaves")
+        thread.join()
+        order.append("the other leaves")
+    assert order == ["one of two leaves", "third", "the other leaves"], "it waits for whichever is free first"
+    assert sorted(path.name for path in gate.iterdir()) == ["core-0", "core-1", "door"]
+
+
+def test_who_waits_for_a_core_is_let_in_when_its_holder_is_killed(gate: Path) -> None:
+    program = (
+        "from fedclient.training.core_gate import free_cores\nwith free_cores(9): print(flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=os.environ | {"TMPDIR": str(gate.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"\n"
+    inside = threading.Event()
+
+    def wait() -> None:
+        with free_cores(2):
+            inside.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not inside.wait(0.1)
+    holder.kill()
     thread.join()
-    assert order == ["second leaves", "first leaves", "third"], "index 2 waits for the first of two"
-    (gate,) = tmp_path.iterdir()
-    assert sorted(path.name for path in gate.iterdir()) == ["core-0", "core-1"]
+    holder.communicate()
+    assert inside.is_set()
+
+
+def test_cores_are_shared_out_among_the_clients_that_share_them(gate: Path) -> None:
+    with sharing_cores():
+        with free_cores(None) as alone:
+            pass
+        with sharing_cores(), free_cores(None) as one_of_two, free_cores(None) as other:
+            pass
+        with free_cores(None) as alone_again:
+            pass
+    assert (alone, one_of_two, other, alone_again) == (2, 1, 1, 2)
+
+
+def test_without_a_folder_of_its_own_a_client_trains_without_a_gate(gate: Path) -> None:
+    gate.write_text("in the way")
+    with sharing_cores(), free_cores(2) as first, free_cores(2) as second, free_cores(None) as third:
+        assert (first, second, third) == (2, 2, 1)

@@ -12,8 +12,15 @@ from common.data.datasets import Dataset
 class Batches:
     """Images in memory and labels on a device; images are moved, scaled and normalised batch by batch."""
 
-    def __init__(self, dataset: Dataset, device: str = "cpu") -> None:
-        self.images = row_major(torch.from_numpy(np.require(dataset.images, requirements=["W"])))
+    def __init__(
+        self,
+        dataset: Dataset,
+        device: str = "cpu",
+        memory_format: torch.memory_format = torch.contiguous_format,
+    ) -> None:
+        """`memory_format` is that of the images, also of those that wait in memory."""
+        self._channels_last = memory_format is torch.channels_last
+        self.images = self._in_order(torch.from_numpy(np.require(dataset.images, requirements=["W"])))
         self.labels = torch.tensor(dataset.labels, device=device)
         ones = (1,) * (self.images.ndim - 2)
         self._mean = torch.tensor(dataset.mean, device=device).view(1, -1, *ones)
@@ -29,14 +36,24 @@ class Batches:
 
     def scaled(self, images: Tensor) -> Tensor:
         """Images as a model takes them."""
-        images = row_major(images.to(self.device))
+        images = self._in_order(images.to(self.device))
         if images.dtype != torch.uint8:
             return images
         return images.float().div_(255).sub_(self._mean).div_(self._std)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Model inputs and labels of some examples."""
-        return self.scaled(self.images[indices]), self.labels[indices]
+        if self._channels_last:
+            # Whole images are copied where they lie as rows of memory.
+            chosen = self.images.movedim(1, -1).index_select(0, indices).movedim(-1, 1)
+        else:
+            chosen = self.images.index_select(0, indices)
+        return self.scaled(chosen), self.labels[indices]
+
+    def _in_order(self, images: Tensor) -> Tensor:
+        if self._channels_last:
+            return images.contiguous(memory_format=torch.channels_last)
+        return row_major(images)
 
 
 def row_major(images: Tensor) -> Tensor:

@@ -45,6 +45,7 @@ class ResNet8(nn.Module):
     """One convolution, three blocks of widths 16, 32 and 64, global pooling, classifier."""
 
     classifier_modules = ("classifier",)
+    channels_last = True
 
     def __init__(self, num_classes: int, channels: int = 3, width: float = 1.0, norm: Norm = "group") -> None:
         super().__init__()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 
 import torch
@@ -24,6 +25,7 @@ from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.prepare import left_over, prepare
 from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
+from fedclient.training.core_gate import sharing_cores
 from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
 from fedclient.transport.grpc_transport import WINDOW_BYTES, GrpcTransport
@@ -54,7 +56,8 @@ class Daemon:
     def run(self) -> RunEnded:
         """Takes part in the run until it ends; connects again as often as needed."""
         try:
-            return self._run()
+            with sharing_cores() if self._config.threads is None else nullcontext():
+                return self._run()
         except Exception:
             raise
         except BaseException as stop:
@@ -68,7 +71,7 @@ class Daemon:
             raise
 
     def _run(self) -> RunEnded:
-        torch.set_num_threads(self._config.threads)
+        torch.set_num_threads(self._config.threads or 1)
         self._warn_of_expiry()
         backoff, told = Backoff(), ""
         while True:

@@ -11,6 +11,7 @@ from common.data.batches import Batches
 from common.errors import RunError, StateError, WireError, WrongRunError
 from common.events import Emit
 from common.models.build import build_model, tensor_specs
+from common.models.memory_format import memory_format
 from common.tensors.layout import Layout, fingerprint
 from fedclient.config import ClientConfig
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
@@ -32,7 +33,7 @@ class Equipment:
     layout: Layout
     """Of the model's tensors."""
     state: RunState
-    threads: int
+    threads: int | None
     demands: Demands
     """What the run may ask for, round by round."""
 
@@ -49,7 +50,8 @@ def prepare(config: ClientConfig, seat: Seat, state: ClientState, emit: Emit) ->
             f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
-    trainer = Trainer(model, Batches(dataset, config.device), seat.seed, seat.index)
+    layout_of_images = memory_format(model, dataset.image_shape)
+    trainer = Trainer(model, Batches(dataset, config.device, layout_of_images), seat.seed, seat.index)
     return Equipment(
         seat,
         Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),

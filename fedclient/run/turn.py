@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+import torch
+
 from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
@@ -33,7 +35,7 @@ from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
-from fedclient.training.core_gate import free_core
+from fedclient.training.core_gate import free_cores
 from fedclient.training.task import Task, Update
 from fedclient.training.train import DivergedError
 
@@ -141,7 +143,8 @@ class Participant:
             return
         started = time.monotonic()
         try:
-            with free_core(self._seat.index, self._threads):
+            with free_cores(self._threads) as threads:
+                torch.set_num_threads(threads)
                 self._emit(TrainingStarted(round=task.round))
                 update = self._trainer.train(task, state)
         except DivergedError as error:

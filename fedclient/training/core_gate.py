@@ -1,37 +1,133 @@
 """Lets as many clients of one machine train at a time as it has cores.
 
 More at once only get in each other's way: ten clients on two cores finish a round sooner if two train and
-eight wait. The gate is a file lock per core, which the kernel releases even if a client is killed.
+eight wait. The gate is a folder of one user with a file for each core; who trains has as many of them locked
+as it has threads, and the kernel frees the locks of a client that is killed. Nobody looks again and again:
+clients stand in a queue at the door, which is one more lock, and who is in it waits for all cores at once.
+
+    door                 locked by the client whose turn is next
+    core-0, core-1, ...  locked by those who train
+    client-0, ...        locked by those who share the cores by `--threads auto`, for as long as they run
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from common.locks import lock
 
 
 @contextmanager
-def free_core(index: int, threads: int) -> Iterator[None]:
-    """Waits until cores are free for this many threads, and holds them while the block runs.
+def free_cores(threads: int | None) -> Iterator[int]:
+    """Waits until cores are free for this many threads, and holds them while the block runs; yields how many.
 
-    `index` is the client's: those that have to wait do not all wait for the same one.
+    None: as many as there are for each client that shares them.
     """
-    groups = max(1, len(os.sched_getaffinity(0)) // threads)
+    cores = len(os.sched_getaffinity(0))
+    names = [f"core-{k}" for k in range(cores)]
+    folder = _folder("door", *names)
+    if folder is None:
+        yield threads or 1
+        return
+    wanted = threads or max(1, cores // max(1, _company(folder)))
+    with ExitStack() as held:
+        with (folder / "door").open("a") as door:
+            lock(door, wait=True)
+            for file in _take(min(wanted, cores), [folder / name for name in names]):
+                held.enter_context(file)
+        yield wanted
+
+
+@contextmanager
+def sharing_cores() -> Iterator[None]:
+    """Makes this client one of those that share the cores while the block runs."""
+    for number in itertools.count():
+        folder = _folder(f"client-{number}")
+        if folder is None:
+            yield
+            return
+        with (folder / f"client-{number}").open("a") as seat:
+            if lock(seat):
+                yield
+                return
+
+
+def _company(folder: Path) -> int:
+    """How many share the cores at the moment."""
+    taken = 0
+    for path in folder.glob("client-*"):
+        with path.open("a") as seat:
+            taken += not lock(seat, shared=True)
+    return taken
+
+
+def _folder(*names: str) -> Path | None:
+    """Where files of these names are; None where there can be no gate, so that training is only slower."""
     folder = Path(tempfile.gettempdir()) / f"fedpvr-gate-{os.getuid()}"
-    files = []
     try:
-        # Where the folder cannot be used there is no gate; training is only slower then.
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            files = [(folder / f"core-{k}").open("w") for k in range(groups)]
-        if files and not any(lock(file) for file in files):
-            lock(files[index % groups], wait=True)
-        yield
-    finally:
-        for file in files:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        # In a folder of somebody else everybody would wait for as long as that one likes.
+        if folder.stat().st_uid != os.getuid():
+            return None
+        for name in names:
+            (folder / name).touch()
+    except OSError:
+        return None
+    return folder
+
+
+def _take(number: int, paths: Sequence[Path]) -> Iterator[IO[str]]:
+    """Locks so many of these files, those first that are free."""
+    left = []
+    for path in paths:
+        file: IO[str] = path.open("a")
+        if number and lock(file):
+            number -= 1
+            yield file
+        else:
             file.close()
+            left.append(path)
+    for _ in range(number):
+        file = _First(left).wait()
+        left.remove(Path(file.name))
+        yield file
+
+
+class _First:
+    """Waits for several locks at once, in a thread for each; those that come later are let go again."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._mutex = threading.Lock()
+        self._there = threading.Event()
+        self._file: IO[str] | None = None
+        self._over = False
+        for path in paths:
+            threading.Thread(target=self._wait_for, args=(path,), daemon=True).start()
+
+    def wait(self) -> IO[str]:
+        """The first file that could be locked."""
+        try:
+            self._there.wait()
+        finally:
+            with self._mutex:
+                self._over = True
+                file = self._file
+        assert file is not None, "somebody has come"
+        return file
+
+    def _wait_for(self, path: Path) -> None:
+        file = path.open("a")
+        lock(file, wait=True)
+        with self._mutex:
+            if self._over or self._file is not None:
+                file.close()
+                return
+            self._file = file
+        self._there.set()

@@ -17,10 +17,14 @@ from common.evaluate import evaluate
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind
+from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update
+
+LOOK_EVERY = 32
+"""Steps from one look at the loss to the next."""
 
 
 class DivergedError(FedError):
@@ -51,8 +55,9 @@ class Trainer:
         started = time.monotonic()
         tensors = RoundTensors(task, state)
         trained = self._start_from_x(tensors)
-        accuracy = self._validate(task)
-        steps, loss = self._steps(task, tensors)
+        with kept_until_the_end():
+            accuracy = self._validate(task)
+            steps, loss = self._steps(task, tensors)
         self._collect(trained, tensors)
         self._clear_for_sending(tensors, steps)
         payload = self._encode(task, tensors, steps)
@@ -89,15 +94,16 @@ class Trainer:
         )
         torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
-        steps, total = 0, 0.0
+        # Summed up where the model is: reading the loss makes the program wait for the device.
+        steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
         for images, labels in self._minibatches.draw(task.rules):
             loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
-            total += loss.item()
-            if not math.isfinite(total):
-                raise DivergedError(f"the loss is {loss.item()} at step {steps}; lower --eta-l")
-        return steps, total / steps
+            total += loss.detach()
+            if steps % LOOK_EVERY == 0:
+                _finite(total, steps)
+        return steps, _finite(total, steps) / steps
 
     def _collect(self, trained: dict[str, Tensor], tensors: RoundTensors) -> None:
         """Brings what was trained into `values`, where it is not there already."""
@@ -153,6 +159,13 @@ def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
 def _is_finite(tensor: Tensor) -> bool:
     """Whether all numbers are: their sum tells in one pass, unless it is too large itself."""
     return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
+
+
+def _finite(loss: Tensor, steps: int) -> float:
+    value = loss.item()
+    if not math.isfinite(value):
+        raise DivergedError(f"the loss is {value} after {steps} steps; lower --eta-l")
+    return value
 
 
 def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -79,7 +79,14 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
             }
             for client in reply.clients
         ],
-        "last": None if last is None else {"round": last.round, "accuracy": last.accuracy, "loss": last.loss},
+        "last": None
+        if last is None
+        else {
+            "round": last.round,
+            "accuracy": last.accuracy,
+            "loss": last.loss,
+            "seconds": _if_known(last, "seconds"),
+        },
         "bytes": counts,
         "traffic": _traffic(reply),
         "others": reply.others,

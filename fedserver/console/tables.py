@@ -19,11 +19,9 @@ MOST_COLUMNS = 10_000
 def show_status(status: dict[str, Any]) -> None:
     """Prints a status as three small tables."""
     console = Console(markup=False)  # Names come from a peer.
-    last = status["last"]
-    accuracy = f", accuracy {last['accuracy']:.2%} after round {last['round']}" if last else ""
     console.print(
         f"run {status['run_id']}: {status['algorithm']}, {status['model']} on {status['dataset']}; "
-        f"{_phase(status)}{accuracy}",
+        f"{_phase(status)}{_evaluation(status['last'])}",
         highlight=False,
     )
     if (days := _days_left(status["certificate_until"])) is not None and days < WARNED.days:
@@ -72,6 +70,14 @@ def _phase(status: dict[str, Any]) -> str:
         here = len(status["clients"]) + status["others"]
         return f"waiting, {here} of {status['needed']} clients are here"
     return f"{status['phase']}, round {status['round']} of {status['rounds']}"
+
+
+def _evaluation(last: dict[str, Any] | None) -> str:
+    """How good the last evaluated x was, and what it took to know."""
+    if last is None:
+        return ""
+    took = "" if last["seconds"] is None else f" (evaluated in {last['seconds']:.1f} s)"
+    return f", accuracy {last['accuracy']:.2%} after round {last['round']}{took}"
 
 
 def _ago(seconds: float | None) -> str:

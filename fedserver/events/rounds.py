@@ -139,3 +139,16 @@ class RoundClosed(Event):
             f"{self.updates} updates, {self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up, "
             f"{self.seconds:.1f} s"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundEvaluated(Event):
+    """A round that was recorded before has its accuracy now."""
+
+    rounds: int
+    accuracy: float
+    seconds: float
+
+    def text(self) -> str:
+        took = f"evaluated in {self.seconds:.1f} s"
+        return f"round {self.round}/{self.rounds}: accuracy {self.accuracy:.2%}, {took}"

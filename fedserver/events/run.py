@@ -124,6 +124,8 @@ class RunFinished(Event):
     best_round: int
     rounds: int
     seconds: float
+    evaluation_seconds: float
+    """What the evaluations took, beside the rounds."""
     down_bytes: int
     up_bytes: int
 
@@ -133,7 +135,8 @@ class RunFinished(Event):
             accuracy = f"accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%} after round "
             accuracy += f"{self.best_round}), "
         return (
-            f"run finished: {accuracy}{rounds(self.rounds)} in {self.seconds:.0f} s, "
+            f"run finished: {accuracy}{rounds(self.rounds)} in {self.seconds:.0f} s, evaluation "
+            f"{self.evaluation_seconds:.0f} s, "
             f"{self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up"
         )
 

@@ -35,7 +35,7 @@ class Attendance:
 
     def __init__(self) -> None:
         self.rounds = 0
-        self.seconds = 0.0
+        self.seconds = self.evaluation_seconds = 0.0
         self.down_bytes = self.up_bytes = 0
         self.last: tuple[int, float] | None = None
         """The last round whose x was evaluated, and the accuracy."""
@@ -53,14 +53,19 @@ class Attendance:
         self.seconds += record.seconds.round
         self.down_bytes += sent.down.total
         self.up_bytes += sent.up.total
-        if record.accuracy is not None:
-            self.last = (record.round, record.accuracy)
-            if self.best is None or record.accuracy > self.best[1]:
-                self.best = self.last
+        self.add_evaluation(record)
         self._took_part.update(record.clients)
         self._missed.update(record.absent.keys())
         self._reasons |= record.absent
         self._last |= dict.fromkeys(record.clients, "") | record.absent
+
+    def add_evaluation(self, record: RoundRecord) -> None:
+        """The x of a round is evaluated, if it is; rounds are evaluated in their order."""
+        self.evaluation_seconds += record.seconds.evaluate or 0.0
+        if record.accuracy is not None:
+            self.last = (record.round, record.accuracy)
+            if self.best is None or record.accuracy > self.best[1]:
+                self.best = self.last
 
     def rounds_of(self, name: str) -> int:
         """Rounds that have an update of this client in them."""

@@ -41,7 +41,9 @@ def status_reply(
     )
     if board.last is not None:
         last, loss = board.last, math.nan if board.last.loss is None else board.last.loss
-        status.last.CopyFrom(pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=loss))
+        status.last.CopyFrom(
+            pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=loss, seconds=last.seconds)
+        )
     return status
 
 

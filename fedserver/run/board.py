@@ -31,6 +31,8 @@ class Result:
     accuracy: float
     loss: float | None
     """None where it is not finite."""
+    seconds: float | None
+    """How long the evaluation took."""
 
 
 class Board:

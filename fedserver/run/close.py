@@ -11,7 +11,6 @@ from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import RoundTraffic
 from common.server_step.robust import strikes_after
 from common.tensors.layout import Flat, Purpose, norm
-from fedserver.events.rounds import RoundClosed
 from fedserver.run.fold import Folded
 from fedserver.run.prepare import Standing
 from fedserver.run.run import Run
@@ -116,19 +115,3 @@ def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:
     layout = run.layout
     c = norm(layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
     return Norms(c=c, clients={names[i]: size for i, size in run.variates.norms.items()})
-
-
-def as_event(record: RoundRecord, rounds: int) -> RoundClosed:
-    """What people are told of a round that is closed."""
-    sent = record.bytes
-    return RoundClosed(
-        round=record.round,
-        rounds=rounds,
-        accuracy=record.accuracy,
-        validation_accuracy=record.validation_accuracy,
-        train_loss=record.train_loss,
-        updates=record.updates,
-        down_bytes=sent.down.total,
-        up_bytes=sent.up.total,
-        seconds=record.seconds.round,
-    )

@@ -23,8 +23,9 @@ from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
-from fedserver.run.board import Board, Result
-from fedserver.run.close import Tidying, as_event, close, norms
+from fedserver.results.trail import Trail
+from fedserver.run.board import Board
+from fedserver.run.close import Tidying, close, norms
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.eviction import without_evicted
 from fedserver.run.fold import Fold, Folded
@@ -78,11 +79,16 @@ class Rounds:
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
         run = await self._prepare()
+        trail = Trail(run, self._worker, self._board, self._emit)
+        if self._run_dir.previous is not None:
+            await trail.catch_up(self._stands().round)
+            if self._run_dir.finished():
+                self._tell_of_the_end(self._stands().round)
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
             self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
-            final = await self._all_rounds(run)
+            final = await self._all_rounds(run, trail)
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
@@ -108,47 +114,24 @@ class Rounds:
         self._standing = start(run, x0) if previous is None else resume(run, x0, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
-        if previous is not None:
-            await self._catch_up(run, self._standing.round)
         return run
-
-    async def _catch_up(self, run: Run, done: int) -> None:
-        """Writes the records that an earlier process did not come to."""
-        recorded = self._run_dir.go_back(done, self._emit)
-        for record in self._run_dir.records():
-            self._board.attendance.add(record)
-        for r in run.checkpoints.rounds():
-            if r <= done and r not in recorded:
-                checkpoint = run.checkpoints.read(r)
-                await self._report(run, checkpoint.flat, checkpoint.closing)
-        for record in self._run_dir.records():
-            if record.accuracy is not None:
-                self._board.last = Result(record.round, record.accuracy, record.loss)
-        if self._run_dir.finished():
-            self._tell_of_the_end(done)
 
     def _tell_of_the_end(self, done: int) -> None:
         last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
         accuracy = None if last is None else last.accuracy
         self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
-    async def _all_rounds(self, run: Run) -> Flat:
+    async def _all_rounds(self, run: Run, trail: Trail) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
-        evaluation: asyncio.Task[None] | None = None
         tidying = Tidying(run)
         try:
             for r in range(self._stands().round + 1, run.config.rounds + 1):
                 record = await self._train(run, r, tidying)
-                if evaluation is not None:
-                    await evaluation
-                evaluation = asyncio.create_task(self._report(run, self._stands().flat, record))
-            if evaluation is not None:
-                await evaluation
+                await trail.follow(self._stands().flat, record)
+            await trail.end()
             await tidying.end()
         finally:
-            if evaluation is not None:
-                evaluation.cancel()
-                await asyncio.gather(evaluation, return_exceptions=True)
+            await trail.stop()
             with suppress(OSError):  # What ended the run is to be told, and not this.
                 await tidying.end()
         return self._stands().flat
@@ -235,16 +218,3 @@ class Rounds:
         current.release()
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
 
-    async def _report(self, run: Run, flat: Flat, record: RoundRecord) -> None:
-        """Evaluates x where that is due and writes the round's record."""
-        r, started = record.round, time.monotonic()
-        try:
-            if run.evaluates(r):
-                found = await self._worker.evaluate(run.model(flat))
-                self._board.last = Result(r, found.accuracy, found.loss)
-                record = record.evaluated(found, time.monotonic() - started)
-        finally:
-            # A run that is stopped meanwhile still has this round, only without its evaluation.
-            self._board.attendance.add(record)
-            await asyncio.to_thread(self._run_dir.append_round, record)
-        self._emit(as_event(record, run.config.rounds))

@@ -5,6 +5,7 @@ Here it is locked, looked into for a run that goes on, and written.
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,10 +15,11 @@ from pathlib import Path
 from types import TracebackType
 
 from common import json_files
-from common.atomic import PRIVATE
+from common.atomic import PRIVATE, USUAL, write_bytes
 from common.errors import ConfigError, StateError
 from common.events import Emit
 from common.locks import lock
+from common.records import form
 from common.records.base import FORMAT
 from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
@@ -202,3 +204,11 @@ class RunDir:
     def append_round(self, record: RoundRecord) -> None:
         """Adds a line to rounds.jsonl."""
         json_files.append(self.path / ROUNDS, self._of_today(record))
+
+    def amend_round(self, record: RoundRecord) -> None:
+        """Writes the line of a round anew; the others stay as they are."""
+        path = self.path / ROUNDS
+        lines = path.read_bytes().splitlines(keepends=True)
+        (at,) = (k for k, line in enumerate(lines) if json.loads(line)["round"] == record.round)
+        lines[at] = form.text(self._of_today(record)).encode() + b"\n"
+        write_bytes(path, b"".join(lines), USUAL)

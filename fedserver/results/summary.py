@@ -27,6 +27,7 @@ def tell_of_the_end(attendance: Attendance, members: Members, run_path: Path, em
             best_round=best[0] if best else 0,
             rounds=attendance.rounds,
             seconds=attendance.seconds,
+            evaluation_seconds=attendance.evaluation_seconds,
             down_bytes=attendance.down_bytes,
             up_bytes=attendance.up_bytes,
         )
