@@ -87,16 +87,26 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
-        try:
+        with errors_in_one_line():
             return super().invoke(ctx)
-        except FedError as error:
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(error.exit_code) from error
-        except BrokenPipeError:
-            raise  # Whoever read the output has enough; click ends without a word.
-        except OSError as error:
-            click.echo(f"Error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+
+
+@contextmanager
+def errors_in_one_line(whose: str = "") -> Iterator[None]:
+    """Ends the block with a line and an exit code for every known error; `whose` says of which client."""
+    prefix = f"Error: {whose}: " if whose else "Error: "
+    try:
+        yield
+    except FedError as error:
+        click.echo(f"{prefix}{error}", err=True)
+        raise SystemExit(error.exit_code) from error
+    except BrokenPipeError as error:
+        if whose:
             raise SystemExit(1) from error
+        raise  # Whoever read the output has enough; click ends without a word.
+    except OSError as error:
+        click.echo(f"{prefix}{error.filename or 'input or output'}: {error.strerror or error}", err=True)
+        raise SystemExit(1) from error
 
 
 def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
@@ -174,7 +184,7 @@ def stopped_by_signals() -> Iterator[None]:
     deaf_at_exit()
     try:
         yield
-    except _Stopped:
+    except Stopped:
         raise SystemExit(exit_code(signal.SIGTERM)) from None
     except KeyboardInterrupt:
         raise SystemExit(exit_code(signal.SIGINT)) from None
@@ -185,12 +195,14 @@ def deaf_at_exit() -> None:
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
-class _Stopped(BaseException):
+class Stopped(BaseException):
     """SIGTERM came."""
 
 
 def _raise(number: int, _: object) -> None:
-    raise _Stopped
+    # Whoever ends a group of processes may send a second one, which is not to cut off the good-bye.
+    signal.signal(number, signal.SIG_IGN)
+    raise Stopped
 
 
 def exit_code(signal_number: int) -> int:
