@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import signal
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from common.events import Emit, JsonLog, Level, TextLog
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
+GOOD_BYE_S = 3.0
+"""How long a process may take to end after the first SIGTERM before another counts."""
 HELP_COLUMN = 28
 """Flags that are longer have their explanation on the next line."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
@@ -180,7 +184,7 @@ def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
-    signal.signal(signal.SIGTERM, _raise)
+    signal.signal(signal.SIGTERM, _Raise())
     deaf_at_exit()
     try:
         yield
@@ -199,10 +203,17 @@ class Stopped(BaseException):
     """SIGTERM came."""
 
 
-def _raise(number: int, _: object) -> None:
-    # Whoever ends a group of processes may send a second one, which is not to cut off the good-bye.
-    signal.signal(number, signal.SIG_IGN)
-    raise Stopped
+class _Raise:
+    """Handler of SIGTERM. One more within seconds is of the same sender, and does not cut off a good-bye."""
+
+    def __init__(self) -> None:
+        self._last_s = -math.inf
+
+    def __call__(self, number: int, _: object) -> None:
+        now = time.monotonic()
+        if now >= self._last_s + GOOD_BYE_S:
+            self._last_s = now
+            raise Stopped
 
 
 def exit_code(signal_number: int) -> int:

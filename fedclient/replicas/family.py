@@ -27,9 +27,9 @@ Group = Sequence[Identity]
 """Clients of one process."""
 
 
-def grouped(identities: Sequence[Identity], most: int = MAX_PROCESSES) -> list[Group]:
-    """As many processes as there are clients or, if they are many, `most` of about the same size."""
-    number = min(len(identities), most)
+def grouped(identities: Sequence[Identity]) -> list[Group]:
+    """A process for each client or, if they are many, as many as may be, all of about one size."""
+    number = min(len(identities), MAX_PROCESSES)
     return [identities[k::number] for k in range(number)]
 
 

@@ -21,12 +21,12 @@ def host(clients: Mapping[str, Callable[[], None]]) -> None:
         guest.start()
     try:
         for guest in guests:
-            guest.join()
+            guest.ended.wait()
     except BaseException as stop:  # A signal came, to the main thread as always.
         for guest in guests:
             guest.stop(type(stop))
         for guest in guests:
-            guest.join()
+            guest.ended.wait()
         raise
     raise SystemExit(next((guest.code for guest in guests if guest.code), 0))
 
@@ -35,21 +35,24 @@ class _Guest(threading.Thread):
     """The thread of one client."""
 
     def __init__(self, name: str, client: Callable[[], None]) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, daemon=True)
         self._client = client
         self.code = 1
         """How it ended."""
+        self.ended = threading.Event()
+        """A thread that is joined counts as ended once a signal interrupts that, in Python 3.11."""
 
     def run(self) -> None:
-        with suppress(commandline.Stopped):
-            try:
-                with commandline.errors_in_one_line(self.name):
-                    self._client()
+        try:
+            with suppress(commandline.Stopped), commandline.errors_in_one_line(self.name):
+                self._client()
                 self.code = 0
-            except SystemExit as end:
-                self.code = end.code if isinstance(end.code, int) else 1
+        except SystemExit as end:
+            self.code = end.code if isinstance(end.code, int) else 1
+        finally:
+            self.ended.set()
 
     def stop(self, kind: type[BaseException]) -> None:
         """Raises in the thread what a signal raises in the main one; it says good-bye then."""
-        if self.is_alive() and self.ident is not None:
+        if not self.ended.is_set() and self.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(kind))

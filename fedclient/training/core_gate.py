@@ -1,7 +1,8 @@
 """Lets as many clients of one machine train at a time as it has cores.
 
 More at once only get in each other's way: ten clients on two cores finish a round sooner if two train and
-eight wait. The gate is a file lock per core, which the kernel releases even if a client is killed.
+eight wait. The gate is a file lock per core, which the kernel releases even if a client is killed. Of several
+clients in one process one trains at a time, because torch has one random generator for all threads.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common.locks import lock
+from common.models.build import DRAWING
 
 
 @contextmanager
@@ -29,9 +31,10 @@ def free_core(index: int, threads: int) -> Iterator[None]:
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             files = [(folder / f"core-{k}").open("w") for k in range(groups)]
-        if files and not any(lock(file) for file in files):
-            lock(files[index % groups], wait=True)
-        yield
+        with DRAWING:
+            if files and not any(lock(file) for file in files):
+                lock(files[index % groups], wait=True)
+            yield
     finally:
         for file in files:
             file.close()
