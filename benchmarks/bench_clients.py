@@ -1,7 +1,7 @@
 """What does a client cost the server, in rounds of 10, 100 and 1,000 clients with a model of 100 KB?
 
 Real processes on this machine: a server, and `fedclient run --replicas N` with one local step a round. Per
-client and round it should not matter how many others there are. Idle clients (--idle) only join and wait.
+client and round it should not matter how many others there are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Row:
     client_round_ms: float
     """CPU time of all client processes per client and round, one local step included."""
     server_mb: float
-    """Memory of the server's own process, above that with the fewest clients, would be its growth."""
+    """Memory of the server's own process."""
     client_mb: float
     """Memory of all client processes that no other process shares, per client."""
 
@@ -53,15 +53,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="Write the rows to this file too.")
     arguments = parser.parse_args()
     rows = [measure(int(n), arguments.rounds, arguments.algorithm) for n in arguments.clients.split(",")]
-    print(
-        f"{'N':>6} {'join s':>8} {'round s':>8} {'server CPU ms per client':>26} {'client CPU':>11} {'MB':>15}"
-    )
-    print(f"{'':24} {'join':>13} {'round':>12} {'ms a round':>11} {'server':>8} {'client':>6}")
+    columns = ("N", "join s", "round s", "server: ms a join", "ms a round", "MB", "client: ms a round", "MB")
+    print(" ".join(f"{name:>{max(7, len(name))}}" for name in columns))
     for row in rows:
-        print(
-            f"{row.clients:6} {row.join_s:8.2f} {row.round_s:8.3f} {row.server_join_ms:13.2f} "
-            f"{row.server_round_ms:12.2f} {row.client_round_ms:11.2f} {row.server_mb:8.0f} {row.client_mb:6.1f}"
-        )
+        values = (row.join_s, row.round_s, row.server_join_ms, row.server_round_ms, row.server_mb)
+        numbers = (row.clients, *values, row.client_round_ms, row.client_mb)
+        print(" ".join(f"{n:{max(7, len(c))}.5g}" for n, c in zip(numbers, columns, strict=True)))
     first, last = rows[0], rows[-1]
     ratio = last.server_round_ms / first.server_round_ms
     print(f"server CPU per client and round, N = {last.clients} to N = {first.clients}: {ratio:.2f} x")
