@@ -48,7 +48,7 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.service_config", json.dumps(_LIMITS)),
 ]
 CLOSE_S = 2.0
-# gRPC wakes every call that waits ten times a second, lest signals wait for it, which in Python 3 they do not.
+# gRPC wakes every call that waits ten times a second, lest signals wait for it. In Python 3 they do not.
 # Of a thousand clients on a machine that is ten thousand times a second.
 grpc_common.MAXIMUM_WAIT_TIMEOUT = 1.0
 _HEALTH = "/grpc.health.v1.Health/Check"

@@ -108,9 +108,10 @@ class Liveness:
         """Looks once; returns whether the connection is still good."""
         calls = list(self._open)
         waits = all(call.may_wait for call in calls)
-        if not calls or (waits and self._now() < self._counted_at + WAITING_LOOK_S):
+        patience_s = WAITING_S if waits else self._patience_s
+        if waits and self._quiet_s() < patience_s and self._now() < self._counted_at + WAITING_LOOK_S:
             return True
-        if self._passes() or self._quiet_s() < (WAITING_S if waits else self._patience_s):
+        if not calls or self._passes() or self._quiet_s() < patience_s:
             return True
         if self._answers(ANSWER_S):
             self._cancel_overdue(calls)
@@ -150,15 +151,15 @@ class _Counts:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._at = -math.inf
-        self._bytes: Counter[int] = Counter()
+        self._bytes: Counter[str] = Counter()
 
-    def of_port(self, port: int) -> int | None:
+    def of_port(self, port: str) -> int | None:
         """To and from a port; None if there is no connection to it."""
         with self._lock:
             if port not in self._bytes or time.monotonic() >= self._at + COUNT_S:
                 self._bytes = Counter()
                 for each in tcp_counts.connections():
-                    self._bytes[each.peer[1]] += each.sent + each.received
+                    self._bytes[str(each.peer[1])] += each.sent + each.received
                 self._at = time.monotonic()
             return self._bytes.get(port)
 
@@ -168,4 +169,4 @@ _COUNTS = _Counts()
 
 def bytes_to(server: str) -> int | None:
     """Bytes that have passed, either way, on connections to a server's port; None if nobody can tell."""
-    return _COUNTS.of_port(int(server.rpartition(":")[2])) if tcp_counts.can_tell() else None
+    return _COUNTS.of_port(server.rpartition(":")[2]) if tcp_counts.can_tell() else None
