@@ -41,6 +41,8 @@ SETTLE_S = 2.0
 """How long gRPC gets to end its own tasks."""
 WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
+OTHER_FILES = 256
+"""That a server has open beside a connection for every client: updates that come in, other callers."""
 MAX_CONNECTIONS = 1024
 """Beside two for every client, one of which may be a broken one that is not noticed yet."""
 IDLE_MS = 60_000
@@ -78,9 +80,7 @@ async def serve(
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
-    # Connections and updates of a round are files; systems allow more of them than they give at first.
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _raise_file_limit(config.num_clients)
     access.require_safe(listen)
     authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
@@ -111,6 +111,17 @@ async def serve(
             run_dir.write_traffic(federation.traffic.whole())
     _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
     return number
+
+
+def _raise_file_limit(num_clients: int) -> None:
+    """Connections and updates of a round are files; systems allow more of them than they give at first."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most != resource.RLIM_INFINITY and num_clients + OTHER_FILES > most:
+        raise ConfigError(
+            f"--num-clients {num_clients} needs {num_clients + OTHER_FILES} open files, this system allows "
+            f"{most}; raise it with: ulimit -Hn {num_clients + OTHER_FILES}"
+        )
 
 
 def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:

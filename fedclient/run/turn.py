@@ -155,10 +155,11 @@ class Participant:
             return
         if training.memory.keeps_state:
             self._state.write(task.round, task.state_layout, update.state)
-        reduced_x = [array.copy() for array in reduced(task.layout, task.broadcast)]
+        x = reduced(task.layout, task.broadcast) if task.rules.derived else []
+        last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
         stored = _to_hand_in(task, update)
         self._state.store_update(stored.stored(self._sender))
-        self.phase = phases.trained(training, stored, LastBroadcast(task.round, reduced_x, update.step_sum))
+        self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
 
