@@ -7,10 +7,17 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedclient.flags import Flags
+from fedclient.replicas.family import MAX_PROCESSES, grouped
+from fedclient.replicas.identity import identified
+from fedclient.store.state import StateDir
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from tests.killpoint import trap
@@ -24,6 +31,10 @@ FLAGS = [
 NAMES = ["site-1", "site-2", "site-3"]
 SHARED = ("tests.tuned", "fedclient.replicas.family:MAX_PROCESSES", "1")
 """All replicas in one process."""
+
+
+GIVEN: dict[str, Any] = {field.name: None for field in fields(Flags)} | {"server": "127.0.0.1:1"}
+NO_CREDENTIALS = {"certs": None, "token_file": None, "insecure": False}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +168,31 @@ def test_flags_that_replicas_cannot_have_are_refused(flags: list[str], expected:
     done = invoke("fedclient", "run", "--replicas", "2", *own, *flags)
     assert done.exit_code != 0
     assert expected in done.output
+
+
+def test_replicas_take_free_places_of_a_state_root(tmp_path: Path) -> None:
+    flags = Flags(**GIVEN | {"state_root": tmp_path, "replicas": 3})
+    with ExitStack() as stack:
+        stack.enter_context(StateDir(tmp_path / "client-2"))
+        taken = [stack.enter_context(identified(each, NO_CREDENTIALS)) for each in flags.of_replicas()]
+        assert [each.name for each in taken] == ["client-1", "client-3", "client-4"]
+
+
+def test_more_replicas_than_processes_share_them_evenly(tmp_path: Path) -> None:
+    flags = Flags(**GIVEN | {"name": "a", "state_dir": tmp_path, "replicas": MAX_PROCESSES + 2})
+    with ExitStack() as stack:
+        groups = grouped(
+            [stack.enter_context(identified(each, NO_CREDENTIALS)) for each in flags.of_replicas()]
+        )
+    assert [len(group) for group in groups] == [2, 2] + [1] * (MAX_PROCESSES - 2)
+    assert [each.name for each in groups[0]] == ["a-1", f"a-{MAX_PROCESSES + 1}"]
+
+
+def test_each_replica_has_its_part_of_the_data() -> None:
+    of_set = Flags(**GIVEN | {"name": "a", "dataset": "digits", "replicas": 2}).of_replicas()
+    assert [each.shard for each in of_set] == ["0/2", "1/2"]
+    pictures = Flags(**GIVEN | {"name": "a", "data": Path("p"), "replicas": 2}).of_replicas()
+    assert [each.data for each in pictures] == [Path("p/a-1"), Path("p/a-2")]
 
 
 def test_one_token_is_not_for_several_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
