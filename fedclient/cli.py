@@ -16,7 +16,6 @@ from common.access import cli as access_cli
 from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
-from common.data import datasets
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from fedclient.flags import Flags
@@ -197,6 +196,8 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
         emit(Starting(server=flags.server, replicas=tuple(each.name for each in identities)))
         _load()
         if flags.dataset is not None:
+            from common.data import datasets
+
             datasets.load(flags.dataset, "train", flags.data_dir)  # In memory that all of them share.
         share_memory()
         named = naming_clients(emit)

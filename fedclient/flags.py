@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.access import cli as access_cli
-from common.data import datasets
+from common.data import names as datasets
 from common.errors import ConfigError
 from common.names import require_name
 from fedclient.site import Site
@@ -53,6 +53,7 @@ class Flags:
             raise ConfigError("--data and --dataset exclude each other; give one of them")
         if self.dataset is not None:
             datasets.require_known(self.dataset)
+        _ = self.site  # Raises for what cannot be allowed.
         if self.replicas is not None and self.shard is not None:
             raise ConfigError(
                 "--replicas gives each replica its part of --dataset; leave out --shard, or --replicas"

@@ -33,7 +33,12 @@ SHARED = ("tests.tuned", "fedclient.replicas.family:MAX_PROCESSES", "1")
 """All replicas in one process."""
 
 
-GIVEN: dict[str, Any] = {field.name: None for field in fields(Flags)} | {"server": "127.0.0.1:1"}
+GIVEN: dict[str, Any] = {field.name: None for field in fields(Flags)} | {
+    "server": "127.0.0.1:1",
+    "allow_plugin": (),
+    "max_parameters": 1,
+    "max_steps": 1,
+}
 NO_CREDENTIALS = {"certs": None, "token_file": None, "insecure": False}
 
 
