@@ -19,6 +19,7 @@ from common.bit_rate import bits_per_second
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from fedclient.flags import Flags
+from fedclient.keys.cli import certs as certs_group
 from fedclient.replicas.events import Starting
 from fedclient.site import Site
 
@@ -36,6 +37,9 @@ ALLOWED = "Permissions"
 )
 def main() -> None:
     """Take part in a federated training run."""
+
+
+main.add_command(certs_group)
 
 
 def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -75,6 +79,12 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     "--shard",
     metavar="I/N",
     help="With --dataset: only every N-th example from the I-th on, I from 0.",
+)
+@commandline.option(
+    DATA,
+    "--partition",
+    type=click.Path(path_type=Path),
+    help="With --shard: take shard I of the N in this file instead; see fedlab partition.",
 )
 @commandline.option(
     DATA, "--data-dir", default="data", metavar="DIR", help="Where data sets that are not built in are."

@@ -41,5 +41,5 @@ def live(identity: Identity, emit: Emit) -> None:
 
 def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
     if flags.dataset is not None:
-        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit)
+        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None
