@@ -87,9 +87,10 @@ def test_replicas_are_the_clients_that_are_started_one_by_one(
 
 @pytest.mark.parametrize("through", [(), SHARED], ids=["processes", "threads"])
 def test_sigterm_lets_every_replica_say_good_bye(federation: Federation, through: tuple[str, ...]) -> None:
-    federation.server(*FLAGS, through=trap("hold", "before broadcast", 2))
+    asked = trap("say", "a client asks for a round", 6)
+    federation.server(*FLAGS, through=(*trap("hold", "before broadcast", 2), *asked))
     start(federation, through=through)
-    wait_until(lambda: federation.log("site").count("round 1:") == 3, "all have trained a round")
+    federation.wait_for("server", "a client asks for a round: 6")
     started = children(federation.processes["site"].pid)
     assert len(started) == (1 if through else 3)
     federation.processes["site"].terminate()
@@ -121,9 +122,10 @@ def test_a_killed_replica_is_named_and_its_state_is_free_for_another(
 def test_replicas_of_a_killed_parent_end_and_the_same_command_goes_on(
     one_by_one: Federation, federation: Federation
 ) -> None:
-    federation.server(*FLAGS, through=trap("hold", "before broadcast", 3))
+    asked = trap("say", "a client asks for a round", 9)
+    federation.server(*FLAGS, through=(*trap("hold", "before broadcast", 3), *asked))
     start(federation)
-    wait_until(lambda: federation.log("site").count("round 2:") == 3, "all have trained two rounds")
+    federation.wait_for("server", "a client asks for a round: 9")
     started = children(federation.processes["site"].pid)
     assert len(started) == 3
     federation.kill("site")
