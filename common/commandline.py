@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import functools
+import math
 import signal
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,8 @@ from common.events import Emit, JsonLog, Level, TextLog
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
+GOOD_BYE_S = 3.0
+"""How long a process may take to end after the first SIGTERM before another counts."""
 HELP_COLUMN = 28
 """Flags that are longer have their explanation on the next line."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
@@ -87,16 +91,26 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
-        try:
+        with errors_in_one_line():
             return super().invoke(ctx)
-        except FedError as error:
-            click.echo(f"Error: {error}", err=True)
-            raise SystemExit(error.exit_code) from error
-        except BrokenPipeError:
-            raise  # Whoever read the output has enough; click ends without a word.
-        except OSError as error:
-            click.echo(f"Error: {error.filename or 'input or output'}: {error.strerror or error}", err=True)
+
+
+@contextmanager
+def errors_in_one_line(whose: str = "") -> Iterator[None]:
+    """Ends the block with a line and an exit code for every known error; `whose` says of which client."""
+    prefix = f"Error: {whose}: " if whose else "Error: "
+    try:
+        yield
+    except FedError as error:
+        click.echo(f"{prefix}{error}", err=True)
+        raise SystemExit(error.exit_code) from error
+    except BrokenPipeError as error:
+        if whose:
             raise SystemExit(1) from error
+        raise  # Whoever read the output has enough; click ends without a word.
+    except OSError as error:
+        click.echo(f"{prefix}{error.filename or 'input or output'}: {error.strerror or error}", err=True)
+        raise SystemExit(1) from error
 
 
 def settings_file(
@@ -176,11 +190,11 @@ def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
-    signal.signal(signal.SIGTERM, _raise)
+    signal.signal(signal.SIGTERM, _Raise())
     deaf_at_exit()
     try:
         yield
-    except _Stopped:
+    except Stopped:
         raise SystemExit(exit_code(signal.SIGTERM)) from None
     except KeyboardInterrupt:
         raise SystemExit(exit_code(signal.SIGINT)) from None
@@ -191,12 +205,21 @@ def deaf_at_exit() -> None:
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
-class _Stopped(BaseException):
+class Stopped(BaseException):
     """SIGTERM came."""
 
 
-def _raise(number: int, _: object) -> None:
-    raise _Stopped
+class _Raise:
+    """Handler of SIGTERM. One more within seconds is of the same sender, and does not cut off a good-bye."""
+
+    def __init__(self) -> None:
+        self._last_s = -math.inf
+
+    def __call__(self, number: int, _: object) -> None:
+        now = time.monotonic()
+        if now >= self._last_s + GOOD_BYE_S:
+            self._last_s = now
+            raise Stopped
 
 
 def exit_code(signal_number: int) -> int:

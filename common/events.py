@@ -5,6 +5,7 @@ Emit                  what code takes that has something to tell: a function of 
 TextLog, JsonLog      listeners that write a line per event
 of_run(emit, run)     the same function for events that all belong to one run
 of_client(emit, name) the same for events that are all about one client
+naming_clients(emit)  the same, with the client's name on every line for people
 
 The events at the end are of code that several packages share; a package has its own in its events.py.
 """
@@ -87,6 +88,11 @@ def of_client(emit: Emit, client: str) -> Emit:
     return lambda event: emit(replace(event, client=client))
 
 
+def naming_clients(emit: Emit) -> Emit:
+    """For several clients that write into one log; programs find the name in every event anyway."""
+    return emit.naming_clients() if isinstance(emit, TextLog) else emit
+
+
 def to_all(*listeners: Emit) -> Emit:
     """Hands every event to all listeners, in this order."""
 
@@ -104,17 +110,26 @@ def unheard(event: Event) -> None:
 class TextLog:
     """Plain lines with the time of day."""
 
-    def __init__(self, least: Level = Level.NOTICE, file: TextIO | None = None) -> None:
+    def __init__(
+        self, least: Level = Level.NOTICE, file: TextIO | None = None, *, names_clients: bool = False
+    ) -> None:
         self.least = least
         self._file = file
+        self._names_clients = names_clients
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         """Writes an event that is important enough."""
         if event.level >= self.least:
+            whose = f"{event.client}: " if self._names_clients and event.client else ""
             with self._lock:
-                line = f"{time.strftime('%H:%M:%S')} {printable(event.text())}"
-                print(line, file=self._file or sys.stdout, flush=True)
+                line = f"{time.strftime('%H:%M:%S')} {whose}{printable(event.text())}\n"
+                # In one piece, because other processes may write to the same file.
+                print(line, end="", file=self._file or sys.stdout, flush=True)
+
+    def naming_clients(self) -> TextLog:
+        """The same, with the name of the client on every line."""
+        return TextLog(self.least, self._file, names_clients=True)
 
 
 class JsonLog:

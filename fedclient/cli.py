@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +13,18 @@ import click
 
 from common import commandline
 from common.access import cli as access_cli
-from common.access.credentials import require_encrypted
+from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
-from common.errors import ConfigError, RunError
-from common.events import Emit
+from common.errors import ConfigError
+from common.events import Emit, naming_clients
 from fedclient.flags import Flags
 from fedclient.keys.cli import certs as certs_group
+from fedclient.replicas.events import Starting
 from fedclient.site import Site
 
 if TYPE_CHECKING:
-    from fedclient.own_data import OwnData
-    from fedclient.rpc.round_stream import RunEnded
+    from fedclient.replicas.identity import Identity
 
 START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
 ALLOWED = "Permissions"
@@ -58,6 +61,14 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     START, "--server", default="127.0.0.1:50051", metavar="HOST:PORT", help="Where the server listens."
 )
 @commandline.option(START, "--name", help="Stable name of this client.  [default: the host's name]")
+@commandline.option(
+    START,
+    "--replicas",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Run N clients, NAME-1 to NAME-N, from this one command, each with a folder or file of its own "
+    "in --state-dir, --data, --capture, --token-file and --certs.",
+)
 @commandline.option(
     START,
     "--data",
@@ -172,54 +183,59 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     FEDCLIENT_RUN_SERVER=10.0.0.5:50051.
     """
     flags = Flags(**given)
-    site = flags.site
     require_encrypted(flags.server, certs, insecure)
     credentials = {"certs": certs, "token_file": token_file, "insecure": insecure}
-    end = _take_part(flags, site, credentials, emit)
-    if end.reason:
-        raise RunError(f"the run ended early: {end.reason}")
+    if flags.replicas is not None:
+        raise SystemExit(_run_replicas(flags, credentials, emit))
+    emit(Starting(server=flags.server))
+    _load()
+    from fedclient.replicas.identity import identified
+    from fedclient.run.live import live
+
+    with commandline.stopped_by_signals(), identified(flags, credentials) as identity:
+        live(identity, emit)
 
 
-def _take_part(flags: Flags, site: Site, credentials: dict[str, Any], emit: Emit) -> RunEnded:
-    """Everything that needs torch or gRPC; `--help` and wrong flags do not wait for them."""
+def _load() -> None:
+    """What `--help` and wrong flags do not wait for: torch and gRPC, before either has a thread."""
     import torch
 
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    torch.set_num_threads(1)
     import_grpc_quietly()
-    from common.wire.capture import CaptureWriter
-    from fedclient.config import ClientConfig
-    from fedclient.run.daemon import Daemon
-    from fedclient.store.state import StateDir
-    from fedclient.store.state_slot import first_free_slot
+    import fedclient.run.live  # noqa: F401
 
-    own = _own_data(flags, emit)
-    capture = CaptureWriter(flags.capture, emit) if flags.capture is not None else None
-    name = flags.own_name
-    with commandline.stopped_by_signals(), ExitStack() as stack:
-        if flags.state_root is not None:
-            name, state = stack.enter_context(first_free_slot(flags.state_root))
-        else:
-            state = stack.enter_context(StateDir(flags.state_dir or Path(".fedclient") / name))
-        config = ClientConfig(
-            server=flags.server,
-            name=name,
-            data_dir=flags.data_dir,
-            own_data=own,
-            site=site,
-            threads=flags.threads,
-            device=flags.device,
-            give_up_s=flags.give_up,
-            uplink=flags.uplink,
-            downlink=flags.downlink,
-            access=access_cli.access(flags.server, name, **credentials),
+
+def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
+    """Many clients in processes that are forked once torch is here; returns the exit code."""
+    if TOKEN_VARIABLE in os.environ and flags.replicas != 1:
+        raise ConfigError(
+            f"{TOKEN_VARIABLE} has one client's token; give --replicas a folder: --token-file DIR"
         )
-        return Daemon(config, state, emit, capture).run()
+    from common.processes.forks import share_memory
+    from fedclient.replicas.family import Family, grouped
+    from fedclient.replicas.identity import identified
+
+    with ExitStack() as stack:
+        all_flags = flags.of_replicas()
+        identities = [stack.enter_context(identified(each, credentials)) for each in all_flags]
+        emit(Starting(server=flags.server, replicas=tuple(each.name for each in identities)))
+        _load()
+        if flags.dataset is not None:
+            from common.data import datasets
+
+            datasets.load(flags.dataset, "train", flags.data_dir)  # In memory that all of them share.
+        share_memory()
+        named = naming_clients(emit)
+        return Family(grouped(identities), partial(_live_together, emit=named), named).run()
 
 
-def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
-    from fedclient.own_data import OwnDataset, OwnPictures
+def _live_together(group: Sequence[Identity], emit: Emit) -> None:
+    """What a forked process does."""
+    from fedclient.replicas.host import host
+    from fedclient.run.live import live
 
-    if flags.dataset is not None:
-        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
-    return OwnPictures(flags.data, emit) if flags.data is not None else None
+    if len(group) == 1:
+        with commandline.errors_in_one_line(group[0].name):
+            live(group[0], emit)
+    else:
+        host({identity.name: partial(live, identity, emit) for identity in group})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.access import cli as access_cli
-from common.data import datasets
+from common.data import names as datasets
 from common.errors import ConfigError
 from common.names import require_name
 from fedclient.site import Site
+
+STATE = Path(".fedclient")
+"""Where state directories are unless somebody says where."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,7 @@ class Flags:
 
     server: str
     name: str | None
+    replicas: int | None
     state_dir: Path | None
     state_root: Path | None
     dataset: str | None
@@ -46,7 +50,7 @@ class Flags:
         require_name(self.own_name)
         if self.shard is not None and self.dataset is None:
             raise ConfigError("--shard goes with --dataset")
-        if self.partition is not None and self.shard is None:
+        if self.partition is not None and self.shard is None and self.replicas is None:
             raise ConfigError(
                 "--partition goes with --dataset and --shard I/N, which chooses one of its shards"
             )
@@ -54,6 +58,11 @@ class Flags:
             raise ConfigError("--data and --dataset exclude each other; give one of them")
         if self.dataset is not None:
             datasets.require_known(self.dataset)
+        _ = self.site  # Raises for what cannot be allowed.
+        if self.replicas is not None and self.shard is not None:
+            raise ConfigError(
+                "--replicas gives each replica its part of --dataset; leave out --shard, or --replicas"
+            )
 
     @property
     def site(self) -> Site:
@@ -63,6 +72,29 @@ class Flags:
             plugins=frozenset(self.allow_plugin),
             max_parameters=self.max_parameters,
             max_steps=self.max_steps,
+        )
+
+    def of_replicas(self) -> list[Flags]:
+        """The flags of each replica: its name is NAME-1, NAME-2, ..., and what it has of its own follows.
+
+        A replica's folder is in --state-dir, its pictures are in --data and its capture in --capture, all
+        under its name; of --dataset it has its share.
+        """
+        assert self.replicas is not None, "there are replicas where it is said how many"
+        if self.state_root is not None:
+            return [replace(self, replicas=None)] * self.replicas
+        return [self._of_replica(k, self.replicas) for k in range(self.replicas)]
+
+    def _of_replica(self, k: int, number: int) -> Flags:
+        name = f"{self.own_name}-{k + 1}"
+        return replace(
+            self,
+            replicas=None,
+            name=name,
+            state_dir=(self.state_dir or STATE) / name,
+            data=self.data and self.data / name,
+            shard=self.dataset and f"{k}/{number}",
+            capture=self.capture and self.capture / f"{name}.fedwire",
         )
 
     @property

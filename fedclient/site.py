@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common import plugin
-from common.data import datasets
+from common.data.names import DATASETS
 from common.errors import RefusedError, printable
 from common.models import names
 
@@ -51,7 +51,7 @@ class Site:
 
     def require_dataset(self, name: str) -> None:
         """Raises unless a server may have this client load the data set of this name."""
-        self._require_code("data set", name, name in datasets.DATASETS)
+        self._require_code("data set", name, name in DATASETS)
 
     def _require_code(self, kind: str, name: str, built_in: bool) -> None:
         if built_in or name in self.plugins:

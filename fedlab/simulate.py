@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,14 +23,17 @@ import torch
 from common import plugin
 from common.errors import ConfigError
 from common.events import Emit, unheard
+from common.models.build import build_model
 from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Layout
 from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
-from fedclient.rpc.connection import Connection
+from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.download import Download
 from fedclient.run.daemon import Daemon
+from fedclient.run.prepare import Build
 from fedclient.site import Site
 from fedclient.store.memory_state import MemoryState
 from fedserver.access.authenticate import Caller
@@ -56,46 +61,62 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = loop.call(_assembled(config, run_dir, emit))
         running = loop.start(federation.rounds.run())
-        clients = [_client(f"client-{i}", config) for i in range(config.num_clients)]
         connections = [
             Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
         ]
-        _join_all(clients, connections, running)
-        members = federation.members
-        for r in range(1, config.rounds + 1):
-            # Names are in the order of indices.
-            for i in members.drawn(config.seed, r, config.clients_per_round):
-                clients[i].take_turn(connections[i])
-        for client, connection in zip(clients, connections, strict=True):
-            client.take_turn(connection)  # Hears of the end.
+        seats = _join_all(connections, running)
+        with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
+            _take_turns(config, federation, connections, seats, Path(scratch))
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
-    tell_of_the_end(federation.board.attendance, members, run_path, emit)
+    tell_of_the_end(federation.board.attendance, federation.members, run_path, emit)
+
+
+def _take_turns(
+    config: RunConfig, federation: Federation, connections: list[Connection], seats: list[Seat], scratch: Path
+) -> None:
+    """All rounds and the end. Clients are made when they are drawn; names are in the order of indices."""
+    # A model is bound to its client's tensors in every turn, and a built-in one holds nothing else.
+    build = build_model if plugin.is_plugin(config.model) else lru_cache(maxsize=1)(build_model)
+    some = config.clients_per_round not in (None, config.num_clients)
+    clients: dict[int, Daemon] = {}
+    for r in range(1, config.rounds + 1):
+        for i in federation.members.drawn(config.seed, r, config.clients_per_round):
+            if i not in clients:
+                clients[i] = _client(f"client-{i}", config, MemoryState(scratch if some else None), build)
+            clients[i].take_only_turn(connections[i], seats[i])
+    for i, (connection, seat) in enumerate(zip(connections, seats, strict=True)):
+        if i in clients:
+            clients[i].take_only_turn(connection, seat)  # Hears of the end.
+        else:
+            connection.pull(seat.run_id, 0, [], Layout([]), Download())
 
 
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
     return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit, takes_turns=True)
 
 
-def _client(name: str, run: RunConfig) -> Daemon:
+def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:
     """A client of whoever started the simulation, who has named model and data set and sets no limits."""
     plugins = frozenset(filter(plugin.is_plugin, (run.model, run.dataset)))
     site = Site(plugins=plugins, max_parameters=sys.maxsize, max_steps=sys.maxsize)
     config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site)
-    return Daemon(config, MemoryState(), unheard)
+    return Daemon(config, state, unheard, build=build)
 
 
-def _join_all(clients: list[Daemon], connections: list[Connection], running: Future[None]) -> None:
+def _join_all(connections: list[Connection], running: Future[None]) -> list[Seat]:
     """All at once, because a seat is given only when all are taken."""
-    pairs = zip(clients, connections, strict=True)
-    pool = ThreadPoolExecutor(len(clients))
-    joining: set[Future[Any]] = {pool.submit(client.join, connection) for client, connection in pairs}
+    pool = ThreadPoolExecutor(len(connections))
+    joining = [pool.submit(connection.join, None) for connection in connections]
     pool.shutdown(wait=False)
-    while joining:
-        done, _ = wait({running, *joining}, return_when=FIRST_COMPLETED)
-        for future in done:
-            future.result()
-        joining -= done
+    left = len(joining)
+    futures: list[Future[Any]] = [running, *joining]
+    for ended in as_completed(futures):
+        ended.result()  # Raises what has ended the run instead.
+        left -= ended is not running
+        if not left:
+            break
+    return [future.result() for future in joining]
 
 
 class _Loop:

@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from common import commandline
 from common.access import cli as access_cli
-from common.data import datasets
+from common.data import names as datasets
 from common.events import Emit
 from common.models import names
 from fedserver import presets

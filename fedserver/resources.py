@@ -10,18 +10,28 @@ from __future__ import annotations
 import ctypes
 import resource
 
+from common.errors import ConfigError
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Numbers of mallopt(3)."""
+OTHER_FILES = 256
+"""That a server has open beside a connection for every client: updates that come in, other callers."""
 LARGE_BYTES = 32 << 20
 """The most that may come from the arena; what is larger has pages of its own, and large ones."""
 KEPT_BYTES = 128 << 20
 """What may lie idle at the end of the arena."""
 
 
-def allow_files() -> None:
+def allow_files(num_clients: int) -> None:
     """Connections and updates of a round are files; systems allow more of them than they give at first."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    needed = num_clients + OTHER_FILES
+    if most != resource.RLIM_INFINITY and needed > most:
+        raise ConfigError(
+            f"--num-clients {num_clients} needs {needed} open files, this system allows {most}; "
+            f"raise it with: ulimit -Hn {needed}"
+        )
 
 
 def keep_pages() -> None:

@@ -79,7 +79,7 @@ async def serve(
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
-    resources.allow_files()
+    resources.allow_files(config.num_clients)
     resources.keep_pages()
     access.require_safe(listen)
     authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)

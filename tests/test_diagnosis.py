@@ -191,7 +191,7 @@ def test_a_client_ends_at_once_with_the_line_and_none_of_grpcs(
     with grpc_server(certs, server) as address:
         federation.client("a", *flags, server=address)
         assert federation.exit_code("a") == 1
-    joining, error = federation.log("a").splitlines()
+    _, joining, error = federation.log("a").splitlines()
     assert "joining" in joining
     assert re.match(f"Error: .*{line}", error)
 

@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedavg": {"model": "resnet8-bn"},
     "scaffold": {"model": "cnn"},
     "fedprox": {"model": "cnn", "mu": 0.5},
-    "feddyn": {"model": "cnn", "feddyn_alpha": 0.1},
+    "feddyn": {"model": "cnn", "feddyn_alpha": 0.1, "num_clients": 3, "clients_per_round": 2},
 }
 
 
@@ -47,9 +47,10 @@ def test_simulation_and_federation_write_the_same_files(federation: Federation, 
     simulate(RunConfig(**settings), federation.folder / "simulated", unheard)
     flags = [part for k, v in settings.items() for part in ("--" + k.replace("_", "-"), str(v))]
     federation.server(*flags)
-    for i in range(2):
+    for i in range(settings["num_clients"]):
         federation.client(f"client-{i}")
     federation.finish()
+    assert not list((federation.folder / "simulated").glob(".clients-*"))
     for file in ("model", "control"):
         simulated = (federation.folder / "simulated" / f"{file}.safetensors").read_bytes()
         assert simulated == federation.bytes(file), file

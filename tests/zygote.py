@@ -8,9 +8,6 @@ one.
 
 from __future__ import annotations
 
-import atexit
-import ctypes
-import gc
 import importlib
 import json
 import os
@@ -23,16 +20,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+from common.processes.forks import fork, share_memory
+from common.processes.parent import end_with_parent
 
 PACKAGES = ("common", "fedclient", "fedserver")
 """What the zygote imports, as far as that goes without gRPC."""
 ANSWER_S = 90.0
-_PR_SET_PDEATHSIG = 1
 
 
 class Forked:
@@ -140,8 +137,7 @@ def _serve(fd: int) -> None:
             while b"\n" in buffer:
                 line, _, buffer = buffer.partition(b"\n")
                 request = json.loads(line)
-                if (pid := os.fork()) == 0:
-                    _end_as(_become, **request)
+                pid = fork(_become, **request)
                 print(json.dumps({"pid": pid, "code": None}), file=file, flush=True)
 
 
@@ -171,9 +167,7 @@ def _import_all() -> None:
     assert "grpc" not in sys.modules
     torch.set_num_threads(1)
     fedserver.worker.process.start = _fork_worker  # type: ignore[assignment]
-    # What is here stays; pages that no collector looks at are shared by all forked processes.
-    gc.collect()
-    gc.freeze()
+    share_memory()
 
 
 def _reap(file: Any) -> None:
@@ -190,9 +184,10 @@ def _reap(file: Any) -> None:
 
 def _become(module: str, arguments: list[str], folder: str, log: str) -> None:
     """What `python -m MODULE ARGUMENT...` does in a folder."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # None outlives the tests.
+    end_with_parent(signal.SIGKILL)  # None outlives the tests.
     os.chdir(folder)
     sys.path[0] = folder
     # Clients of other tests are none of ours: a stopped one must not keep ours from training.
@@ -222,13 +217,12 @@ class _ForkedWorker:
 
 def _fork_worker(connection: int) -> _ForkedWorker:
     """In the place of `fedserver.worker.process.start`."""
-    if (pid := os.fork()) == 0:
-        _end_as(_become_worker, connection)
-    return _ForkedWorker(pid)
+    return _ForkedWorker(fork(_become_worker, connection))
 
 
 def _become_worker(connection: int) -> None:
     """What `python -P -m fedserver.worker.lifeline FD` does once it has torch."""
+    signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _close_all_but(connection)
     sys.path.pop(0)
@@ -242,27 +236,6 @@ def _close_all_but(*wanted: int) -> None:
         if fd > 2 and fd not in wanted:
             with suppress(OSError):  # The listing's own is closed by now.
                 os.close(fd)
-
-
-def _end_as(program: Callable[..., None], *arguments: Any, **named: Any) -> NoReturn:
-    """Runs a program in a process that was just forked, and ends as the interpreter would."""
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        try:
-            program(*arguments, **named)
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        threading._shutdown()  # type: ignore[attr-defined]
-        atexit._run_exitfuncs()
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 if __name__ == "__main__":

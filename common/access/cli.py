@@ -25,7 +25,8 @@ def access_options(function: Any) -> Any:
         commandline.SECURITY,
         "--token-file",
         type=click.Path(path_type=Path),
-        help=f"File with the token of this client; the token itself may be in {TOKEN_VARIABLE}.",
+        help="File with the token of this client, or folder with NAME.token; "
+        f"the token itself may be in {TOKEN_VARIABLE}.",
     )(function)
     return commandline.option(
         commandline.SECURITY,

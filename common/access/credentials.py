@@ -40,6 +40,7 @@ class Access:
     certs: Path | None = None
     """Holds ca.pem and, unless there is a token, NAME.pem and NAME.key."""
     token_file: Path | None = None
+    """Or the folder with NAME.token."""
 
     def read(self) -> Credentials:
         """Reads them; raises if they cannot be used now."""
@@ -97,10 +98,12 @@ class Access:
             if not found:
                 return None
         else:
-            where = f"--token-file {self.token_file}"
+            is_folder = self.name and self.token_file.is_dir()
+            file = self.token_file / f"{self.name}.token" if is_folder else self.token_file
+            where = f"--token-file {file}"
             try:
-                require_private(self.token_file)
-                found = self.token_file.read_text()
+                require_private(file)
+                found = file.read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{where} cannot be read: {error}") from error
         token = found.strip()

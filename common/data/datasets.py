@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from common import plugin
 from common.data import published
+from common.data.names import DATASETS, require_known
 from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
 from common.names import class_number
@@ -30,7 +31,7 @@ MAX_CLASSES = 100_000
 FOLDER_SIZE = 32
 """Height and width of pictures from folders, unless --image-size says otherwise."""
 
-DATASETS = ("digits", *published.PUBLISHED, "imagefolder")
+assert set(DATASETS) == {"digits", *published.PUBLISHED, "imagefolder"}
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,6 @@ def count_pictures(data_dir: str, split: str) -> int:
     from common.data import imagefolder
 
     return len(imagefolder.list_pictures(Path(data_dir) / split))
-
-
-def require_known(name: str) -> None:
-    """Raises for a name that is neither built in nor module:factory."""
-    if name not in DATASETS and not plugin.is_plugin(name):
-        raise ConfigError(f"unknown data set {name!r}; choose {', '.join(DATASETS)} or module:factory")
 
 
 def resized(dataset: Dataset, size: tuple[int, int]) -> Dataset:

@@ -32,9 +32,9 @@ _BUILDERS: dict[str, Callable[[ModelSpec], nn.Module]] = {
     "resnet8-bn": lambda spec: ResNet8(spec.num_classes, spec.image_shape[0], spec.width, norm="batch"),
 }
 assert _BUILDERS.keys() == BUILT_IN.keys()
-_DRAWING = threading.RLock()
-"""Models are built one at a time: torch has one generator for all threads, and two that seed it and draw from
-it at once disturb each other."""
+DRAWING = threading.RLock()
+"""Held by whoever draws from torch's generator, to build a model or to train one with dropout: threads share
+it, and two that seed it and draw from it at once disturb each other."""
 
 
 def build_model(spec: ModelSpec, seed: int) -> nn.Module:
@@ -42,7 +42,7 @@ def build_model(spec: ModelSpec, seed: int) -> nn.Module:
     require_known(spec.name)
     build = _from_factory if plugin.is_plugin(spec.name) else _BUILDERS[spec.name]
     # The caller's random state is left alone: dropout during training has a stream of its own.
-    with _DRAWING, torch.random.fork_rng(devices=[]):
+    with DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(seed, seeds.INIT))
         model = build(spec)
     return model.to(getattr(torch, spec.dtype))

@@ -64,4 +64,5 @@ class Download:
         assert self._receiver is not None, "a header comes first"
         self._receiver.finish()
         self._receiver = None
-        return self._raw
+        whole, self._raw = self._raw, self._raw[:0].copy()  # An idle client has no use for it.
+        return whole

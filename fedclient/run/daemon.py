@@ -14,6 +14,7 @@ from common.access import diagnosis
 from common.access.expiry import expiry
 from common.errors import AccessError, FedError, NoConnectionError, UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
+from common.models.build import build_model
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.events import ConnectionLost, Joined, Joining, RunFinished, Stopped
@@ -22,7 +23,7 @@ from fedclient.rpc.heartbeat import Heartbeat
 from fedclient.rpc.round_stream import RunEnded
 from fedclient.run.backoff import Backoff
 from fedclient.run.leaving import leaving_on_failure
-from fedclient.run.prepare import left_over, prepare
+from fedclient.run.prepare import Build, left_over, prepare
 from fedclient.run.turn import Participant
 from fedclient.store.state import ClientState
 from fedclient.training.core_gate import sharing_cores
@@ -41,8 +42,11 @@ class Daemon:
         state: ClientState,
         emit: Emit,
         capture: CaptureWriter | None = None,
+        build: Build = build_model,
     ) -> None:
+        """`build` makes the model; clients that take turns in one process can do with one."""
         self._config = config
+        self._build = build
         self._state = state
         self._emit = of_client(emit, config.name)
         self._capture = capture
@@ -135,12 +139,6 @@ class Daemon:
             transport = CapturedTransport(transport, self._capture, self._calls)
         return transport
 
-    def join(self, connection: Connection) -> Seat:
-        """Takes a seat, and gets ready for the run if it is a new one."""
-        seat = self._take_seat(connection)
-        self._get_ready(connection, seat)
-        return seat
-
     def _take_seat(self, connection: Connection) -> Seat:
         own = self._config.own_data
         if not self._has_said_joining:
@@ -155,7 +153,7 @@ class Daemon:
     def _participate(self, connection: Connection, seat: Seat) -> Participant:
         emit = of_run(self._emit, seat.run_id)
         with leaving_on_failure(connection, seat, emit):
-            equipment = prepare(self._config, seat, self._state, emit)
+            equipment = prepare(self._config, seat, self._state, emit, self._build)
             participant = Participant(equipment, left_over(equipment, emit), emit)
         emit(
             Joined(
@@ -169,5 +167,12 @@ class Daemon:
 
     def take_turn(self, connection: Connection) -> RunEnded | None:
         """Pulls a round, trains and pushes; returns how the run ended once it has."""
-        assert self._participant is not None, "join comes first"
+        assert self._participant is not None, "a seat comes first"
         return self._participant.take_turn(connection)
+
+    def take_only_turn(self, connection: Connection, seat: Seat) -> None:
+        """A turn in a run whose server lives as long as its clients; between turns little is left of one."""
+        self._get_ready(connection, seat)
+        self.take_turn(connection)
+        assert self._participant is not None, "it is ready"
+        self._participant.rest()

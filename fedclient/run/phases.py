@@ -108,6 +108,11 @@ def begin(left_over: StoredUpdate | None) -> Waiting | Handing:
     return Waiting() if left_over is None else Handing(Memory(), left_over, interrupted=True)
 
 
+def confirmed(phase: Phase) -> Phase:
+    """Forgets the update of the last round, where it is known that nobody will ask for it again."""
+    return replace(phase, handed_in=None) if isinstance(phase, Waiting) else phase
+
+
 def round_came(waiting: Waiting, received: ReceivedRound) -> Training:
     """Forgets the last update: the server has closed its round, and will not ask for it again."""
     state = received.task.state_layout

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from torch import nn
 
 from common.data import datasets
 from common.data.batches import Batches
@@ -12,6 +14,7 @@ from common.errors import RunError, StateError, WireError, WrongRunError
 from common.events import Emit
 from common.models.build import build_model, tensor_specs
 from common.models.memory_format import memory_format
+from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, fingerprint
 from fedclient.config import ClientConfig
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
@@ -38,11 +41,17 @@ class Equipment:
     """What the run may ask for, round by round."""
 
 
-def prepare(config: ClientConfig, seat: Seat, state: ClientState, emit: Emit) -> Equipment:
+Build = Callable[[ModelSpec, int], nn.Module]
+"""Makes a model of a description and a seed."""
+
+
+def prepare(
+    config: ClientConfig, seat: Seat, state: ClientState, emit: Emit, build: Build = build_model
+) -> Equipment:
     """Loads the data, builds the model and opens the state of the run; raises if they do not fit it."""
     demands = Demands(seat, config.site, own_data=config.own_data is not None)
     dataset = _dataset(config, seat, demands, emit)
-    model = build_model(seat.model, seat.seed)
+    model = build(seat.model, seat.seed)
     specs = tensor_specs(model)
     demands.require_built(Layout(specs))
     if fingerprint(specs) != seat.fingerprint:

@@ -105,6 +105,10 @@ class Participant:
             raise
         return self.phase.result if isinstance(self.phase, Ended) else None
 
+    def rest(self) -> None:
+        """Lets go of the last update, for a client whose server is never restarted."""
+        self.phase = phases.confirmed(self.phase)
+
     def _pull(self, connection: Connection, waiting: Waiting) -> None:
         held = phases.held_rounds(waiting.memory, self._state.held_rounds())
         answer = connection.pull(self.run_id, waiting.memory.last_round, held, self._layout, self._download)
@@ -154,10 +158,11 @@ class Participant:
             return
         if training.memory.keeps_state:
             self._state.write(task.round, task.state_layout, update.state)
-        reduced_x = [array.copy() for array in reduced(task.layout, task.broadcast)]
+        x = reduced(task.layout, task.broadcast) if task.rules.derived else []
+        last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
         stored = _to_hand_in(task, update)
         self._state.store_update(stored.stored(self._sender))
-        self.phase = phases.trained(training, stored, LastBroadcast(task.round, reduced_x, update.step_sum))
+        self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
 

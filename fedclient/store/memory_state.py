@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 
 from common.tensors.layout import Flat, Layout
 
 
 class MemoryState:
-    """A client's state that need not outlive the process."""
+    """A client's state that need not outlive the process; in scratch files, where there is a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self._runs: dict[str, MemoryRunState] = {}
 
     def of_run(self, run_id: str, client: str, fingerprint: str) -> MemoryRunState:
         """What belongs to one run."""
-        return self._runs.setdefault(run_id, MemoryRunState())
+        scratch = self._folder and self._folder / client
+        return self._runs.setdefault(run_id, MemoryRunState(scratch))
 
 
 class MemoryRunState:
-    """What a client remembers of one run, in memory."""
+    """What a client remembers of one run, in memory or, for thousands of clients, in scratch files."""
 
-    def __init__(self) -> None:
-        self._variates: dict[int, Flat] = {}
+    def __init__(self, scratch: Path | None = None) -> None:
+        self._scratch = scratch
+        self._variates: dict[int, Flat | Path] = {}
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -30,15 +36,26 @@ class MemoryRunState:
 
     def read(self, r: int, layout: Layout) -> Flat:
         """c_i as of round r; zero for r = 0."""
-        return self._variates[r] if r else layout.allocate()
+        if not r:
+            return layout.allocate()
+        found = self._variates[r]
+        return np.fromfile(found, np.uint8) if isinstance(found, Path) else found
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Remembers c_i as that of round r."""
-        self._variates[r] = flat
+        if self._scratch is None:
+            self._variates[r] = flat
+        else:
+            path = self._scratch.with_name(f"{self._scratch.name}-{r}")
+            flat.tofile(path)
+            self._variates[r] = path
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
-        self._variates = {r: flat for r, flat in self._variates.items() if r == counted}
+        for r in self._variates.keys() - {counted}:
+            dropped = self._variates.pop(r)
+            if isinstance(dropped, Path):
+                dropped.unlink()
 
     def drop_damaged(self) -> list[str]:
         """There is none."""

@@ -92,6 +92,10 @@ class StateDir:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets another client have it, unless a forked process has it open too."""
         self._lock.close()
 
     def of_run(self, run_id: str, client: str, fingerprint: str) -> RunFiles:

@@ -3,7 +3,8 @@
 More at once only get in each other's way: ten clients on two cores finish a round sooner if two train and
 eight wait. The gate is a folder of one user with a file for each core; who trains has as many of them locked
 as it has threads, and the kernel frees the locks of a client that is killed. Nobody looks again and again:
-clients stand in a queue at the door, which is one more lock, and who is in it waits for all cores at once.
+clients stand in a queue at the door, which is one more lock, and who is in it waits for all cores at once. Of
+several clients in one process one trains at a time, because torch has one random generator for all threads.
 
     door                 locked by the client whose turn is next
     core-0, core-1, ...  locked by those who train
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from common.locks import lock
+from common.models.build import DRAWING
 
 
 @contextmanager
@@ -34,10 +36,11 @@ def free_cores(threads: int | None) -> Iterator[int]:
     names = [f"core-{k}" for k in range(cores)]
     folder = _folder("door", *names)
     if folder is None:
-        yield threads or 1
+        with DRAWING:
+            yield threads or 1
         return
     wanted = threads or max(1, cores // max(1, _company(folder)))
-    with ExitStack() as held:
+    with DRAWING, ExitStack() as held:
         with (folder / "door").open("a") as door:
             lock(door, wait=True)
             for file in _take(min(wanted, cores), [folder / name for name in names]):

@@ -11,8 +11,10 @@ bytes have put the end of it into another stream; so a call without a word is as
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +30,10 @@ ANSWER_S = 15.0
 OVERDUE_S = 60.0
 """A call that has been silent for this long may be lost, although the server answers."""
 LOOK_S = 2.5
+WAITING_LOOK_S = 10.0
+"""The same while the server has nothing to say: a thousand clients of a machine wait most of the time."""
+COUNT_S = 1.0
+"""All clients of a process share a count of bytes that is not older than this."""
 LEAST_BYTES = 1024
 """Less than this is next to nothing: pings are."""
 
@@ -64,6 +70,7 @@ class Liveness:
         self._loses_calls = loses_calls
         self._now = now
         self._bytes = 0
+        self._counted_at = -math.inf
         self._quiet_since = 0.0
         self._patience_s = MOVING_S
         self._open: dict[WatchedCall, None] = {}
@@ -100,7 +107,10 @@ class Liveness:
     def look(self) -> bool:
         """Looks once; returns whether the connection is still good."""
         calls = list(self._open)
-        patience_s = WAITING_S if all(call.may_wait for call in calls) else self._patience_s
+        waits = all(call.may_wait for call in calls)
+        patience_s = WAITING_S if waits else self._patience_s
+        if waits and self._quiet_s() < patience_s and self._now() < self._counted_at + WAITING_LOOK_S:
+            return True
         if not calls or self._passes() or self._quiet_s() < patience_s:
             return True
         if self._answers(ANSWER_S):
@@ -121,6 +131,7 @@ class Liveness:
     def _passes(self) -> bool:
         """Whether enough has passed since it last did, or nobody can tell."""
         passed = self._passed()
+        self._counted_at = self._now()
         if passed is not None and 0 <= passed - self._bytes < LEAST_BYTES:
             return False
         self._bytes = passed or 0
@@ -134,10 +145,28 @@ class Liveness:
         return self._now() - self._quiet_since
 
 
+class _Counts:
+    """Bytes on this process's connections by the peer's port."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at = -math.inf
+        self._bytes: Counter[str] = Counter()
+
+    def of_port(self, port: str) -> int | None:
+        """To and from a port; None if there is no connection to it."""
+        with self._lock:
+            if port not in self._bytes or time.monotonic() >= self._at + COUNT_S:
+                self._bytes = Counter()
+                for each in tcp_counts.connections():
+                    self._bytes[str(each.peer[1])] += each.sent + each.received
+                self._at = time.monotonic()
+            return self._bytes.get(port)
+
+
+_COUNTS = _Counts()
+
+
 def bytes_to(server: str) -> int | None:
     """Bytes that have passed, either way, on connections to a server's port; None if nobody can tell."""
-    port = server.rpartition(":")[2]
-    if not tcp_counts.can_tell():
-        return None
-    found = [each.sent + each.received for each in tcp_counts.connections() if str(each.peer[1]) == port]
-    return sum(found) if found else None
+    return _COUNTS.of_port(server.rpartition(":")[2]) if tcp_counts.can_tell() else None

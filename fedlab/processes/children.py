@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from common.processes.parent import end_with_parent
+
 STOP_S = 5.0
-_PR_SET_PDEATHSIG = 1
 
 
 def start(module: str, arguments: Iterable[str], log: Path) -> subprocess.Popen[bytes]:
@@ -32,13 +31,8 @@ def start(module: str, arguments: Iterable[str], log: Path) -> subprocess.Popen[
             stderr=subprocess.STDOUT,
             env=inherited,
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent,
         )
-
-
-def _end_with_parent() -> None:
-    """Asks the kernel for SIGTERM when the parent dies, however it dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:

@@ -1,4 +1,4 @@
-"""A federation of real processes on this machine: one server, N clients, on loopback."""
+"""A federation of real processes on this machine: one server, N replicas of a client, on loopback."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ class LocalFederation:
             flags = ["--listen", "127.0.0.1:0", "--run-dir", str(self.run_dir), *self._server_flags]
             self._start("server", "fedserver", ["--num-clients", str(self._num_clients), *flags])
             address = self._address()
-            for i in range(self._num_clients):
-                name = f"client-{i}"
-                state = str(self.run_dir / "clients" / name)
-                self._start(name, "fedclient", ["--server", address, "--name", name, "--state-dir", state])
+            own = ["--name", "client", "--state-dir", str(self.run_dir / "clients")]
+            many = ["--replicas", str(self._num_clients)]
+            self._start("clients", "fedclient", ["--server", address, *own, *many])
         except BaseException:
             children.stop(self._processes.values())
             raise

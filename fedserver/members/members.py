@@ -47,6 +47,7 @@ class Members(Seated):
         """Set once the run can start."""
         self._emit = emit
         self._waiting: dict[str, tuple[OwnData | None, asyncio.Future[Member]]] = {}
+        """With those who have an answer and have yet to take it; `waiting` looks at each, so not per join."""
         self._waiting_changed = asyncio.Event()
         self._gathering = False
         self._joins = JoinLimit(num_clients)
@@ -63,7 +64,7 @@ class Members(Seated):
         self.joinable.set()
         while True:
             self._waiting_changed.clear()
-            enough = len(self.waiting) >= self.num_clients
+            enough = len(self._waiting) >= self.num_clients
             try:
                 async with asyncio.timeout(quiet_s if enough else None):
                     await self._waiting_changed.wait()
@@ -100,7 +101,7 @@ class Members(Seated):
     async def join(self, name: str, own_data: OwnData | None) -> Member:
         """A seat: at once for a known name and after the start, else when enough clients are here."""
         require_name(name)
-        if not self._joins.take(name) or len(self.waiting) > self.num_clients + MAX_WAITING:
+        if not self._joins.take(name) or len(self._waiting) > self.num_clients + MAX_WAITING:
             raise UnavailableError("too many clients join at once; try again")
         require_usable(name, own_data)
         member = await self._seat_or_wait(name, own_data)
@@ -113,7 +114,7 @@ class Members(Seated):
             return self._seat(name, own_data)
         if self._shards is not None:
             self._require_fitting(name, own_data)
-        if name in self.waiting:
+        if name in self._waiting and not self._waiting[name][1].done():
             self._waiting[name][1].set_exception(
                 SupersededError(f"another client joined as {name!r}; give each client its own --name")
             )
@@ -131,7 +132,7 @@ class Members(Seated):
 
     def tell_who_is_here(self, name: str = "") -> None:
         """Says how many clients are here; `name` is the one that has just come."""
-        here = len(self.waiting)
+        here = len(self._waiting)
         self._emit(ClientsAwaited(client=name, here=here, needed=self.needed, at_least=self._gathering))
 
     def turn_away(self, error: FedError) -> None:
@@ -173,7 +174,7 @@ class Members(Seated):
                 seat.set_exception(error)
 
     def _seat_all(self) -> None:
-        if self._shards is None or len(self.waiting) < self.needed:
+        if self._shards is None or len(self._waiting) < self.needed or len(self.waiting) < self.needed:
             return
         for index, name in enumerate(sorted(self.waiting[: self.num_clients], key=natural)):
             own_data, seat = self._waiting[name]

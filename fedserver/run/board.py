@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -50,10 +50,12 @@ class Board:
         self.end_reason = ""
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._told: set[str] = set()
-        self._hearing = asyncio.Event()
-        """Set whenever somebody has heard of the end."""
+        self._unaware: set[str] = set()
+        """Of those who are expected to hear of the end, who has not."""
+        self._all_aware = asyncio.Event()
         self._stopping = False
-        self._changed = asyncio.Condition()
+        self._calls: dict[int, asyncio.Event] = {}
+        """Wakes the calls of a client: of thousands that wait, a round concerns those it has drawn."""
         self._news = asyncio.Event()
         """Set whenever there may be something to do for whoever looks after the open round."""
 
@@ -71,15 +73,19 @@ class Board:
     async def open_round(self, current: Round) -> dict[int, asyncio.Future[Answer]]:
         """Wakes the clients that wait for a round; returns what will be the answers, by client."""
         loop = asyncio.get_running_loop()
-        async with self._changed:
-            self.phase = Phase.TRAINING
-            self.round = current
-            self._answers = {i: loop.create_future() for i in current.answers}
-            for i, answer in current.answers.items():
-                if answer is not None:
-                    self._answers[i].set_result(answer)
-            self._changed.notify_all()
+        self.phase = Phase.TRAINING
+        self.round = current
+        self._answers = {i: loop.create_future() for i in current.answers}
+        for i, answer in current.answers.items():
+            if answer is not None:
+                self._answers[i].set_result(answer)
+        self._wake(current.answers)
         return self._answers
+
+    def _wake(self, clients: Iterable[int]) -> None:
+        for i in clients:
+            if i in self._calls:
+                self._calls.pop(i).set()
 
     async def next_round(self, i: int) -> Round | None:
         """The open round as soon as there is one that client i has not answered; None once all are over.
@@ -88,16 +94,11 @@ class Board:
         may be moved on at any moment now.
         """
 
-        def ready() -> bool:
-            if self.phase is Phase.FINISHED or self._stopping:
-                return True
-            return self.round is not None and self.round.waits_for(i)
-
-        async with self._changed:
-            await self._changed.wait_for(ready)
-            if self._stopping:
-                raise UnavailableError("the server is stopping")
-            return None if self.phase is Phase.FINISHED else self.round
+        while not (self.phase is Phase.FINISHED or self._stopping or self.waits_for(i)):
+            await self._calls.setdefault(i, asyncio.Event()).wait()
+        if self._stopping:
+            raise UnavailableError("the server is stopping")
+        return None if self.phase is Phase.FINISHED else self.round
 
     def verdict(self, i: int, r: int) -> Outcome:
         """What would become of an answer of client i for round r."""
@@ -147,24 +148,25 @@ class Board:
 
     async def stop(self) -> None:
         """Sends everybody away who waits; they may come back to another server process."""
-        async with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
+        self._stopping = True
+        self._wake(list(self._calls))
 
     async def end(self, reason: str) -> None:
         """Tells everybody who waits that the run is over."""
-        async with self._changed:
-            self.end_reason = reason
-            self.phase = Phase.FINISHED
-            self._changed.notify_all()
+        self.end_reason = reason
+        self.phase = Phase.FINISHED
+        self._wake(list(self._calls))
 
     def tell(self, name: str) -> None:
         """A client hears of the end, or need not hear of it any more."""
         self._told.add(name)
-        self._hearing.set()
+        self._unaware.discard(name)
+        if not self._unaware:
+            self._all_aware.set()
 
     async def all_told(self, expected: Callable[[], set[str]]) -> None:
         """Waits until everybody who is expected to has heard of the end."""
-        while not expected() <= self._told:
-            self._hearing.clear()
-            await self._hearing.wait()
+        while unaware := expected() - self._told:
+            self._unaware = unaware
+            self._all_aware.clear()
+            await self._all_aware.wait()

@@ -1,0 +1,1 @@
+"""Processes that are forked or started by another of ours."""
