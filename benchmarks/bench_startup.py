@@ -1,0 +1,144 @@
+"""How long does it take until a command answers, and until the first round is closed, against `import torch`?
+
+All processes are started as users start them, cold but for the disk's cache. Times are from the start of the
+first process.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from statistics import median
+
+from fedlab.processes import children
+from measure import report
+from measure.federation import FederationFailure, ServerProcess, client_flags, scratch, settings
+
+PROGRAMS = ("fedserver", "fedclient", "fedlab", "fedwire")
+
+
+def main() -> None:
+    """Measures and prints."""
+    arguments = report.parser(__doc__).parse_args()
+    found = report.Report.asked_for(arguments, __doc__)
+    repeats = 1 if arguments.quick else 3
+    torch = _usual(["-c", "import torch"], repeats)
+    found.row("until a command has ended", what="import torch", seconds=torch, ratio=1.0)
+    for program in PROGRAMS[:1] if arguments.quick else PROGRAMS:
+        seconds = _usual(["-P", "-m", program, "--help"], repeats)
+        found.row(
+            "until a command has ended", what=f"{program} --help", seconds=seconds, ratio=seconds / torch
+        )
+    for program, line in (("fedserver", _server_line), ("fedclient", _client_line)):
+        seconds = median(line() for _ in range(repeats))
+        found.row("until the first line", what=f"{program} run", seconds=seconds, ratio=seconds / torch)
+        found.ratio(f"first line of {program} run / import torch", seconds / torch)
+    if not arguments.quick:
+        _first_rounds(found, torch)
+    found.finish()
+
+
+def _usual(command: Sequence[str], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def _server_line() -> float:
+    with scratch() as folder:
+        flags = settings("idle", 2, 1, "fedavg", folder)
+        with closing(ServerProcess([*flags, "--run-dir", "run"], folder)) as server:
+            return server.wait_for("listening")[0] - server.started
+
+
+def _client_line() -> float:
+    """Of a client whose server is not there yet."""
+    with scratch() as folder:
+        start = time.perf_counter()
+        flags = client_flags("idle", 0, "127.0.0.1:9")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "fedclient", *flags], cwd=folder, stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        took = time.perf_counter() - start
+        children.stop([process])
+        process.stdout.close()
+        return took
+
+
+def _first_rounds(found: report.Report, torch: float) -> None:
+    """Until the first round of the 4 KB model is closed, with clients that are started beside the server."""
+    ways: dict[str, Callable[[int, str, Path], list[list[str]]]] = {"a process each": _each}
+    if _has_replicas():
+        ways["--replicas"] = _replicas
+    for way, clients in ways.items():
+        for num_clients in (2, 10):
+            seconds = median(_first_round(num_clients, clients) for _ in range(2))
+            ratio = seconds / torch
+            found.row(
+                "until the first round is closed", clients=num_clients, how=way, seconds=seconds, ratio=ratio
+            )
+            limit = 3.0 if way == "--replicas" and num_clients == 10 else None
+            found.ratio(f"first round, {num_clients} clients, {way} / import torch", ratio, at_most=limit)
+
+
+def _has_replicas() -> bool:
+    text = subprocess.run(
+        [sys.executable, "-P", "-m", "fedclient", "run", "--help"], check=True, capture_output=True, text=True
+    ).stdout
+    return "--replicas" in text
+
+
+def _each(num_clients: int, address: str, _: Path) -> list[list[str]]:
+    return [client_flags("idle", i, address) for i in range(num_clients)]
+
+
+def _replicas(num_clients: int, address: str, folder: Path) -> list[list[str]]:
+    """One process that makes all of them; it names them itself."""
+    _, *_, allow_1, model, allow_2, data = client_flags("idle", 0, address)
+    where = ["--server", address, "--replicas", str(num_clients), "--state-root", str(folder / "state")]
+    return [["run", *where, allow_1, model, allow_2, data]]
+
+
+def _first_round(num_clients: int, clients: Callable[[int, str, Path], list[list[str]]]) -> float:
+    with scratch() as folder, ExitStack() as stack:
+        flags = settings("idle", num_clients, 1, "fedavg", folder)
+        port = _free_port()
+        flags[flags.index("--listen") + 1] = f"127.0.0.1:{port}"
+        server = stack.enter_context(closing(ServerProcess([*flags, "--run-dir", "run"], folder)))
+        started = []
+        for number, arguments in enumerate(clients(num_clients, f"127.0.0.1:{port}", folder)):
+            log = stack.enter_context((folder / f"client-{number}.log").open("wb"))
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-P", "-m", "fedclient", *arguments],
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        stack.callback(children.stop, started)
+        try:
+            return server.wait_for("round_closed", round=1)[0] - server.started
+        except FederationFailure as failure:
+            raise SystemExit(f"{failure}; {children.last_line(folder / 'client-0.log')}") from failure
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""FedAvg of Flower over a model of given shapes; a line of JSON with the time of every round's end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+app = ServerApp()
+
+
+class TimedFedAvg(FedAvg):
+    """Notes when each round has been aggregated."""
+
+    def __init__(self, log: Path, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._log = log
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The new model."""
+        found = list(replies)
+        result = super().aggregate_train(server_round, found)
+        replied = sum(not message.has_error() for message in found)
+        with self._log.open("a") as file:
+            print(
+                json.dumps({"round": server_round, "updates": replied, "time": time.time()}),
+                file=file,
+                flush=True,
+            )
+        return result
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """All rounds."""
+    config = context.run_config
+    shapes = json.loads(Path(str(config["shapes"])).read_text())
+    arrays = {
+        name: Array(np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
+        for name, shape in shapes.items()
+    }
+    clients = int(config["clients"])
+    strategy = TimedFedAvg(
+        Path(str(config["log"])),
+        fraction_evaluate=0.0,
+        min_train_nodes=clients,
+        min_available_nodes=clients,
+    )
+    strategy.start(grid, ArrayRecord(arrays), num_rounds=int(config["rounds"]), timeout=600)
