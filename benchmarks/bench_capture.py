@@ -16,7 +16,7 @@ from common.wire.manifest import manifest
 from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import federation_pb2 as pb
 from measure import report
-from timing import best_of_each
+from measure.timing import best_of_each
 
 ELEMENTS = 9_750_922
 """VGG-11."""

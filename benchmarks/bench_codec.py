@@ -7,7 +7,7 @@ import numpy as np
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.encoding import upward
 from measure import report
-from timing import best_seconds
+from measure.timing import best_seconds
 
 SHAPES = [(512, 512, 3, 3)] * 3 + [(512, 512), (10, 512)]
 CODECS = ("fp16", "bf16", "int8", "int8-tensor", "topk:0.05")
@@ -27,6 +27,8 @@ def main() -> None:
         layout.array(delta, k)[...] = 1e-3 * random.standard_t(4, size=spec.shape)
     y = (x.view(np.float32) + delta.view(np.float32)).view(np.uint8)
     copy = best_seconds(lambda: y.copy(), repeats)
+    table = f"an update of {layout.num_bytes / 1e6:.1f} MB of float32"
+    found.row(table, codec="none, copied", of_the_bytes=1.0, error_of_move=0.0, send_ms=copy * 1e3)
     for name in CODECS:
         encoding = upward(layout, name, "fp32")
         values = y.copy()
@@ -39,7 +41,7 @@ def main() -> None:
         )
         receive = best_seconds(lambda c=encoding, r=raw: c.decode(r, x), repeats)  # type: ignore[misc]
         found.row(
-            f"an update of {layout.num_bytes / 1e6:.1f} MB of float32, against a copy of {copy * 1e3:.1f} ms",
+            table,
             codec=name,
             of_the_bytes=len(raw) / len(y),
             error_of_move=float(error / norm),

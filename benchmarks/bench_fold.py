@@ -8,7 +8,7 @@ from common.server_step.aggregate import Aggregate
 from common.server_step.rules import Rules
 from common.tensors.layout import Layout, Purpose, TensorSpec, all_finite
 from measure import report
-from timing import interleaved
+from measure.timing import interleaved
 
 ELEMENTS = 9_750_922
 """VGG-11."""

@@ -77,12 +77,12 @@ def _client_line() -> float:
 
 def _first_rounds(found: report.Report, torch: float) -> None:
     """Until the first round of the 4 KB model is closed, with clients that are started beside the server."""
-    ways: dict[str, Callable[[int, str, Path], list[list[str]]]] = {"a process each": _each}
+    ways: dict[str, Callable[[str, int, str, Path], list[list[str]]]] = {"a process each": _each}
     if _has_replicas():
         ways["--replicas"] = _replicas
     for way, clients in ways.items():
         for num_clients in (2, 10):
-            seconds = median(_first_round(num_clients, clients) for _ in range(2))
+            seconds = median(first_round("idle", num_clients, clients) for _ in range(2))
             ratio = seconds / torch
             found.row(
                 "until the first round is closed", clients=num_clients, how=way, seconds=seconds, ratio=ratio
@@ -98,25 +98,29 @@ def _has_replicas() -> bool:
     return "--replicas" in text
 
 
-def _each(num_clients: int, address: str, _: Path) -> list[list[str]]:
-    return [client_flags("idle", i, address) for i in range(num_clients)]
+def _each(model: str, num_clients: int, address: str, _: Path) -> list[list[str]]:
+    return [client_flags(model, i, address) for i in range(num_clients)]
 
 
-def _replicas(num_clients: int, address: str, folder: Path) -> list[list[str]]:
+def _replicas(model: str, num_clients: int, address: str, folder: Path) -> list[list[str]]:
     """One process that makes all of them; it names them itself."""
-    _, *_, allow_1, model, allow_2, data = client_flags("idle", 0, address)
     where = ["--server", address, "--replicas", str(num_clients), "--state-root", str(folder / "state")]
-    return [["run", *where, allow_1, model, allow_2, data]]
+    return [["run", *where, "--allow-plugin", f"still:{model}", "--allow-plugin", "still:data"]]
 
 
-def _first_round(num_clients: int, clients: Callable[[int, str, Path], list[list[str]]]) -> float:
+def first_round(
+    model: str, num_clients: int, clients: Callable[[str, int, str, Path], list[list[str]]] | None = None
+) -> float:
+    """Seconds until the first round is closed, all started at once; by default a process for each client."""
     with scratch() as folder, ExitStack() as stack:
-        flags = settings("idle", num_clients, 1, "fedavg", folder)
+        flags = settings(model, num_clients, 1, "fedavg", folder)
         port = _free_port()
         flags[flags.index("--listen") + 1] = f"127.0.0.1:{port}"
         server = stack.enter_context(closing(ServerProcess([*flags, "--run-dir", "run"], folder)))
         started = []
-        for number, arguments in enumerate(clients(num_clients, f"127.0.0.1:{port}", folder)):
+        for number, arguments in enumerate(
+            (clients or _each)(model, num_clients, f"127.0.0.1:{port}", folder)
+        ):
             log = stack.enter_context((folder / f"client-{number}.log").open("wb"))
             started.append(
                 subprocess.Popen(

@@ -23,7 +23,7 @@ from fedlab.processes import children
 from measure import processes, report
 from measure.federation import ServerProcess, scratch, settings
 from measure.lockstep import Crew
-from timing import best_seconds
+from measure.timing import best_seconds
 
 VGG11_BYTES = 39_003_688
 MIB = 1 << 20

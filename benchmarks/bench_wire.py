@@ -7,7 +7,7 @@ import numpy as np
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.chunks import Receiver, chunk_frames, read_chunk
 from measure import report
-from timing import best_of_each
+from measure.timing import best_of_each
 
 ELEMENTS = 9_750_922
 """VGG-11."""

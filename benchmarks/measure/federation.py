@@ -31,6 +31,8 @@ from tests.same_bits.forker import Forker
 HERE = Path(__file__).parent
 MODELS = ("idle", "cnn", "vgg11")
 LIMIT_S = 120.0
+ALL_ROUNDS_S = 600.0
+PATHS = (TREE, TREE / "proto", HERE.parent)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Rounds:
     """Peak of the resident set, mapped files included."""
     worker_peak_mb: float
     """The same of the worker, which builds and evaluates models."""
+    all_server_mb: float
+    """Peak of the memory of server and worker together, with what they share counted once (Pss)."""
     bytes_per_round: int
     first_close_s: float
     """From the start of the server to the close of the first round."""
@@ -62,7 +66,7 @@ class ServerProcess:
     """`fedserver run`, its events with the time at which they came."""
 
     def __init__(
-        self, flags: Sequence[str], folder: Path, program: Sequence[str] = ("-P", "-m", "fedserver")
+        self, flags: Sequence[str], folder: Path, program: Sequence[str] = ("-P", "-m", "fedserver", "run")
     ) -> None:
         self._events: list[tuple[float, dict[str, Any]]] = []
         self._changed = threading.Condition()
@@ -71,12 +75,12 @@ class ServerProcess:
         self.started = time.perf_counter()
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, *program, "run", "--log-format", "json", *flags],
+                [sys.executable, *program, "--log-format", "json", *flags],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join((str(TREE), str(TREE / "proto")))},
+                env=processes.environment(PATHS),
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -166,9 +170,10 @@ def measured(model: str, num_clients: int, rounds: int, algorithm: str = "fedavg
                 for i in range(num_clients)
             ]
             memory = processes.PeakMemory({"anon": lambda: processes.memory_mb(server.pid, "RssAnon")})
-            with memory:
+            everything = processes.PeakMemory({"all": lambda: _all_mb(server.pid)}, every_s=0.5)
+            with memory, everything:
                 before = server.wait_for("round_closed", round=1)[0], *_cpu(server.pid, clients)
-                server.wait_for("round_closed", round=rounds)
+                server.wait_for("round_closed", ALL_ROUNDS_S, round=rounds)
                 after = _cpu(server.pid, clients)
                 peak = processes.memory_mb(server.pid, "VmHWM")
                 worker = max(
@@ -184,9 +189,32 @@ def measured(model: str, num_clients: int, rounds: int, algorithm: str = "fedavg
                 server_anon_mb=memory.peak_mb["anon"],
                 server_peak_mb=peak,
                 worker_peak_mb=worker,
+                all_server_mb=everything.peak_mb["all"],
                 bytes_per_round=sent["down_bytes"] + sent["up_bytes"],
                 first_close_s=closes[0][0] - server.started,
             )
+
+
+def simulation_seconds(model: str, num_clients: int, rounds: int) -> tuple[float, float]:
+    """Of `fedlab simulate`: the median round without the first, and from the start to the first close."""
+    with scratch() as folder:
+        flags = settings(model, num_clients, rounds, "fedavg", folder)[2:]
+        simulate = ServerProcess([*flags, "--run-dir", "run"], folder, ("-P", "-m", "fedlab", "simulate"))
+        with closing(simulate):
+            closes = [simulate.wait_for("round_closed", round=r)[0] for r in range(1, rounds + 1)]
+            return median(b - a for a, b in itertools.pairwise(closes)), closes[0] - simulate.started
+
+
+def shapes_of(model: str) -> dict[str, tuple[int, ...]]:
+    """Of the tensors that travel, by name."""
+    from measure import still
+
+    built = getattr(still, model)(10)
+    return {name: tuple(tensor.shape) for name, tensor in built.state_dict().items()}
+
+
+def _all_mb(server: int) -> float:
+    return sum(map(processes.shared_out_mb, [server, *processes.descendants(server)]))
 
 
 def _cpu(server: int, clients: Sequence[int]) -> tuple[float, float]:

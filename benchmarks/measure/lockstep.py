@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedlab.processes import children
+from measure import processes
 from measure.machine import TREE
 
 LIMIT_S = 120.0
 HERE = Path(__file__).parent
+PATHS = (TREE, TREE / "proto", HERE.parent)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,6 @@ class Crew:
         self._sockets = [ours for ours, _ in pairs]
         numbers = [theirs.fileno() for _, theirs in pairs]
         command = [sys.executable, str(HERE / script), ",".join(map(str, numbers)), *arguments]
-        paths = (str(TREE), str(TREE / "proto"), str(HERE.parent))
         self._log = folder / f"{script}.log"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -54,7 +55,7 @@ class Crew:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+                env=processes.environment(PATHS),
             )
         for _, theirs in pairs:
             theirs.close()

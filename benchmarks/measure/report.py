@@ -31,9 +31,10 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 class Report:
     """What one run of a benchmark has found."""
 
-    def __init__(self, question: str, json_file: Path | None = None) -> None:
+    def __init__(self, question: str, json_file: Path | None = None, *, quick: bool = False) -> None:
         self._question = question
         self._json = json_file
+        self._quick = quick
         self._tables: dict[str, list[dict[str, Value]]] = {}
         self._ratios: dict[str, dict[str, float]] = {}
         self._started, self._load = time.time(), machine.load()
@@ -41,7 +42,7 @@ class Report:
     @classmethod
     def asked_for(cls, arguments: argparse.Namespace, doc: str | None) -> Report:
         """With what the command line says."""
-        return cls((doc or "").partition("\n")[0], arguments.json)
+        return cls((doc or "").partition("\n")[0], arguments.json, quick=arguments.quick)
 
     def row(self, table: str, **values: Value) -> None:
         """Adds a row to a table, which is made with its first row."""
@@ -57,7 +58,8 @@ class Report:
         self, name: str, value: float, *, at_most: float | None = None, at_least: float | None = None
     ) -> None:
         """Adds a figure that means the same on every machine, with the limit that it should keep, if any."""
-        limits = {"at_most": at_most, "at_least": at_least}
+        # The smallest form is too small for limits to mean anything.
+        limits = {} if self._quick else {"at_most": at_most, "at_least": at_least}
         self._ratios[name] = {"value": value} | {k: v for k, v in limits.items() if v is not None}
 
     def as_json(self) -> dict[str, Any]:

@@ -29,30 +29,31 @@ class TimedFedAvg(FedAvg):
         """The new model."""
         found = list(replies)
         result = super().aggregate_train(server_round, found)
-        replied = sum(not message.has_error() for message in found)
+        updates = sum(not message.has_error() for message in found)
+        line = json.dumps({"round": server_round, "updates": updates, "time": time.time()})
         with self._log.open("a") as file:
-            print(
-                json.dumps({"round": server_round, "updates": replied, "time": time.time()}),
-                file=file,
-                flush=True,
-            )
+            print(line, file=file, flush=True)
         return result
+
+
+def train(grid: Grid, shapes: Path, clients: int, rounds: int, log: Path) -> None:
+    """All rounds."""
+    arrays = {
+        name: Array(np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
+        for name, shape in json.loads(shapes.read_text()).items()
+    }
+    strategy = TimedFedAvg(log, fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
+    strategy.start(grid, ArrayRecord(arrays), num_rounds=rounds, timeout=600)
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """All rounds."""
+    """With what `flwr run` was told."""
     config = context.run_config
-    shapes = json.loads(Path(str(config["shapes"])).read_text())
-    arrays = {
-        name: Array(np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
-        for name, shape in shapes.items()
-    }
-    clients = int(config["clients"])
-    strategy = TimedFedAvg(
+    train(
+        grid,
+        Path(str(config["shapes"])),
+        int(config["clients"]),
+        int(config["rounds"]),
         Path(str(config["log"])),
-        fraction_evaluate=0.0,
-        min_train_nodes=clients,
-        min_available_nodes=clients,
     )
-    strategy.start(grid, ArrayRecord(arrays), num_rounds=int(config["rounds"]), timeout=600)

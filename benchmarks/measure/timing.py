@@ -34,10 +34,3 @@ def interleaved(
 def best_of_each(variants: Mapping[str, Callable[[], object]], repeats: int = REPEATS) -> dict[str, float]:
     """The best seconds of each, measured in turn."""
     return {name: best for name, (best, _) in interleaved(variants, repeats).items()}
-
-
-def show(rows: dict[str, float]) -> None:
-    """Prints times and their ratios to the first, because machines differ and are noisy."""
-    unit, first = next(iter(rows.items()))
-    for name, seconds in rows.items():
-        print(f"{name:16} {seconds * 1e3:8.1f} ms {seconds / first:6.1f} x {unit}")
