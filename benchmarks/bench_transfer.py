@@ -20,9 +20,9 @@ from typing import Protocol
 import numpy as np
 
 from fedlab.processes import children
+from lockstep.crew import Crew
 from measure import processes, report
 from measure.federation import ServerProcess, scratch, settings
-from measure.lockstep import Crew
 from measure.timing import best_seconds
 
 VGG11_BYTES = 39_003_688
@@ -63,7 +63,7 @@ class Raw:
         here = Path(__file__).parent
         words = [str(number) for number in (chunk, size)]
         self._server = subprocess.Popen(
-            [sys.executable, str(here / "measure" / "raw_server.py"), kind, *words],
+            [sys.executable, str(here / "lockstep" / "raw_server.py"), kind, *words],
             stdout=subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": str(here)},
         )

@@ -65,9 +65,9 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """Everything that was found, and where and when and by which command."""
         return {
-            "benchmark": Path(sys.argv[0]).stem,
+            "benchmark": _name(Path(sys.argv[0])),
             "question": self._question,
-            "command": shlex.join(["python", *(_relative(word) for word in sys.argv)]),
+            "command": _command(),
             "revision": os.environ.get(REVISION) or machine.revision(),
             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._started)),
             "seconds": round(time.time() - self._started, 1),
@@ -83,6 +83,17 @@ class Report:
         print(text(found))
         if self._json is not None:
             self._json.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def _name(script: Path) -> str:
+    """Of a benchmark, which is a file or a package."""
+    return script.parent.name if script.stem == "__main__" else script.stem
+
+
+def _command() -> str:
+    script, *arguments = sys.argv
+    what = ["-m", _name(Path(script))] if Path(script).stem == "__main__" else [_relative(script)]
+    return shlex.join(["python", *what, *map(_relative, arguments)])
 
 
 def _relative(word: str) -> str:

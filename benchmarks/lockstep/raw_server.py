@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from measure.raw_client import DOWN, UP
+from lockstep.raw_client import DOWN, UP
 
 
 async def grpc_server(chunk: int, size: int) -> None:

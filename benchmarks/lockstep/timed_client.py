@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from lockstep.crew import Member, serve
 from measure.federation import client_flags
-from measure.lockstep import Member, serve
 
 
 def become(member: Member, i: int) -> None:

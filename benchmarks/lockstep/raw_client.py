@@ -6,7 +6,7 @@ import socket
 import sys
 from typing import Any
 
-from measure.lockstep import Member, serve
+from lockstep.crew import Member, serve
 
 DOWN, UP = "/raw/Down", "/raw/Up"
 
