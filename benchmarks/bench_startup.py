@@ -12,14 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
 from statistics import median
 
 from fedlab.processes import children
 from measure import report
 from measure.federation import FederationFailure, ServerProcess, client_flags, scratch, settings
 
+TORCH = ("-c", "import torch")
 PROGRAMS = ("fedserver", "fedclient", "fedlab", "fedwire")
+Clients = Callable[[str, int, str], list[list[str]]]
+"""From model, number and address to the arguments of each process of theirs."""
 
 
 def main() -> None:
@@ -27,7 +29,7 @@ def main() -> None:
     arguments = report.parser(__doc__).parse_args()
     found = report.Report.asked_for(arguments, __doc__)
     repeats = 1 if arguments.quick else 3
-    torch = _usual(["-c", "import torch"], repeats)
+    torch = _usual(TORCH, repeats)
     found.row("until a command has ended", what="import torch", seconds=torch, ratio=1.0)
     for program in PROGRAMS[:1] if arguments.quick else PROGRAMS:
         seconds = _usual(["-P", "-m", program, "--help"], repeats)
@@ -39,7 +41,7 @@ def main() -> None:
         found.row("until the first line", what=f"{program} run", seconds=seconds, ratio=seconds / torch)
         found.ratio(f"first line of {program} run / import torch", seconds / torch)
     if not arguments.quick:
-        _first_rounds(found, torch)
+        _first_rounds(found)
     found.finish()
 
 
@@ -75,20 +77,27 @@ def _client_line() -> float:
         return took
 
 
-def _first_rounds(found: report.Report, torch: float) -> None:
+def _first_rounds(found: report.Report) -> None:
     """Until the first round of the 4 KB model is closed, with clients that are started beside the server."""
-    ways: dict[str, Callable[[str, int, str, Path], list[list[str]]]] = {"a process each": _each}
+    ways: dict[str, Clients] = {"a process each": _each}
     if _has_replicas():
         ways["--replicas"] = _replicas
     for way, clients in ways.items():
         for num_clients in (2, 10):
-            seconds = median(first_round("idle", num_clients, clients) for _ in range(2))
-            ratio = seconds / torch
+            # In turn, because what disturbs one should disturb the other.
+            pairs = [(_usual(TORCH, 1), first_round("idle", num_clients, clients)) for _ in range(3)]
+            torch, seconds = (median(column) for column in zip(*pairs, strict=True))
             found.row(
-                "until the first round is closed", clients=num_clients, how=way, seconds=seconds, ratio=ratio
+                "until the first round is closed",
+                clients=num_clients,
+                how=way,
+                seconds=seconds,
+                import_torch_s=torch,
+                ratio=seconds / torch,
             )
             limit = 3.0 if way == "--replicas" and num_clients == 10 else None
-            found.ratio(f"first round, {num_clients} clients, {way} / import torch", ratio, at_most=limit)
+            what = f"first round, {num_clients} clients, {way} / import torch"
+            found.ratio(what, seconds / torch, at_most=limit)
 
 
 def _has_replicas() -> bool:
@@ -98,19 +107,17 @@ def _has_replicas() -> bool:
     return "--replicas" in text
 
 
-def _each(model: str, num_clients: int, address: str, _: Path) -> list[list[str]]:
+def _each(model: str, num_clients: int, address: str) -> list[list[str]]:
     return [client_flags(model, i, address) for i in range(num_clients)]
 
 
-def _replicas(model: str, num_clients: int, address: str, folder: Path) -> list[list[str]]:
+def _replicas(model: str, num_clients: int, address: str) -> list[list[str]]:
     """One process that makes all of them; it names them itself."""
-    where = ["--server", address, "--replicas", str(num_clients), "--state-root", str(folder / "state")]
+    where = ["--server", address, "--name", "site", "--replicas", str(num_clients), "--state-dir", "state"]
     return [["run", *where, "--allow-plugin", f"still:{model}", "--allow-plugin", "still:data"]]
 
 
-def first_round(
-    model: str, num_clients: int, clients: Callable[[str, int, str, Path], list[list[str]]] | None = None
-) -> float:
+def first_round(model: str, num_clients: int, clients: Clients | None = None) -> float:
     """Seconds until the first round is closed, all started at once; by default a process for each client."""
     with scratch() as folder, ExitStack() as stack:
         flags = settings(model, num_clients, 1, "fedavg", folder)
@@ -118,9 +125,7 @@ def first_round(
         flags[flags.index("--listen") + 1] = f"127.0.0.1:{port}"
         server = stack.enter_context(closing(ServerProcess([*flags, "--run-dir", "run"], folder)))
         started = []
-        for number, arguments in enumerate(
-            (clients or _each)(model, num_clients, f"127.0.0.1:{port}", folder)
-        ):
+        for number, arguments in enumerate((clients or _each)(model, num_clients, f"127.0.0.1:{port}")):
             log = stack.enter_context((folder / f"client-{number}.log").open("wb"))
             started.append(
                 subprocess.Popen(

@@ -7,7 +7,7 @@ One that fails is named at the end and does not keep the others from running. Fl
 from __future__ import annotations
 
 import argparse
-import json
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +17,7 @@ from pathlib import Path
 from fedlab.processes import children
 from measure import machine, report
 from measure.processes import environment
+from published.documents import results
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -34,7 +35,7 @@ def names() -> list[str]:
 def folder_for_today() -> Path:
     """DATE-MACHINE: two runs of one day on one kind of machine replace each other's results."""
     found = machine.description()
-    words = [word.lower() for word in found["processor"].split("@")[0].split() if word.isalnum()]
+    words = re.findall(r"\w+", re.sub(r"\(\w+\)|@.*", "", found["processor"]).lower())
     return RESULTS / "-".join([time.strftime("%Y-%m-%d", time.gmtime()), *words, f"{found['cores']}-cores"])
 
 
@@ -55,9 +56,8 @@ def run(name: str, out: Path, flags: Sequence[str]) -> bool:
 
 def tables(folder: Path) -> str:
     """All results of a folder for people, with machine and commands."""
-    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     parts = []
-    for each in found:
+    for each in results(folder).values():
         where = each["machine"]
         load = f"load {each['load']['before']} before and {each['load']['after']} after"
         parts.append(
