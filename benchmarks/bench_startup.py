@@ -85,7 +85,7 @@ def _first_rounds(found: report.Report) -> None:
     for way, clients in ways.items():
         for num_clients in (2, 10):
             # In turn, because what disturbs one should disturb the other.
-            pairs = [(_usual(TORCH, 1), first_round("idle", num_clients, clients)) for _ in range(3)]
+            pairs = [(_usual(TORCH, 1), first_round("idle", num_clients, clients)) for _ in range(2)]
             torch, seconds = (median(column) for column in zip(*pairs, strict=True))
             found.row(
                 "until the first round is closed",

@@ -1,7 +1,8 @@
 """Runs the benchmarks one after the other and keeps their results: `python benchmarks/run.py [NAME ...]`.
 
 Results go to benchmarks/results/DATE-MACHINE/, a JSON file for each benchmark and a table of all for people.
-One that fails is named at the end and does not keep the others from running. Flags: `--out DIR`, `--quick`.
+One that fails is named at the end and does not keep the others from running. Flags that are not known here
+are for the benchmarks.
 """
 
 from __future__ import annotations
@@ -76,13 +77,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}  [default: all]")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where results go  [default: a new folder]")
     parser.add_argument("--quick", action="store_true", help="the smallest form of each")
-    arguments = parser.parse_args()
+    arguments, flags = parser.parse_known_args()
     if unknown := set(arguments.names) - set(names()):
         parser.error(f"there is no benchmark {unknown.pop()!r}; choose from {', '.join(names())}")
     out = arguments.out or folder_for_today()
     out.mkdir(parents=True, exist_ok=True)
     wanted = arguments.names or [name for name in names() if name not in BY_HAND]
-    failed = [name for name in wanted if not run(name, out, ["--quick"] if arguments.quick else [])]
+    flags += ["--quick"] if arguments.quick else []
+    failed = [name for name in wanted if not run(name, out, flags)]
     (out / TABLE).write_text(tables(out))
     print(f"results are in {out}")
     if failed:

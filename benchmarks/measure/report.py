@@ -98,7 +98,7 @@ def _command() -> str:
 
 def _relative(word: str) -> str:
     """A path without what depends on where the tree is."""
-    return os.path.relpath(word) if word.startswith("/") and Path(word).exists() else word
+    return os.path.relpath(word) if Path(word).is_relative_to(Path.cwd()) else word
 
 
 def text(found: Mapping[str, Any]) -> str:
