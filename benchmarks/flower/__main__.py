@@ -3,7 +3,8 @@
 Flower's deployment (SuperLink, SuperNodes, `flwr run`, all as they are by default, without TLS) and ours
 (real server with its durable checkpoint, real clients), one after the other for each model and number of
 clients; then Flower's Ray simulation and `fedlab simulate`. The models are lists of float32 arrays of the
-same shapes; clients return them as they came. Flower's rounds take ten seconds and more: there are few.
+same shapes. Flower's clients move every number a little, because what it has already it does not send again;
+ours train one small layer. Flower's rounds take ten seconds and more: there are few.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from bench_startup import first_round
 from flower.peer import ENVIRONMENT, Deployment, PeerFailure, Took, simulated
 from measure import report
 from measure.federation import MODELS, FederationFailure, measured, shapes_of, simulation_seconds
+from measure.processes import ended_in_order
 
 CASES = (("idle", 2), ("cnn", 2), ("vgg11", 2), ("idle", 10), ("cnn", 10), ("vgg11", 10))
 SIMULATED = (("idle", 10), ("vgg11", 10))
@@ -66,7 +68,7 @@ def _wanted(cases: Sequence[tuple[str, int]], arguments: argparse.Namespace) -> 
 
 
 def _compare(found: report.Report, model: str, num_clients: int, rounds: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-flower-") as name:
+    with ended_in_order(), tempfile.TemporaryDirectory(prefix="bench-flower-") as name:
         shapes = _shapes(Path(name), model)
         with closing(Deployment(Path(name), num_clients)) as deployment:
             theirs = deployment.run(shapes, rounds)
@@ -104,7 +106,7 @@ def _figures(took: Took) -> dict[str, Any]:
 
 
 def _compare_simulations(found: report.Report, model: str, num_clients: int, rounds: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-flower-") as name:
+    with ended_in_order(), tempfile.TemporaryDirectory(prefix="bench-flower-") as name:
         theirs = simulated(Path(name), _shapes(Path(name), model), num_clients, rounds)
     ours, first = simulation_seconds(model, num_clients, OURS[model])
     for who, seconds, cold in (

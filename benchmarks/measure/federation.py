@@ -131,7 +131,7 @@ class ServerProcess:
 def scratch() -> Iterator[Path]:
     """A folder with the plug-in; clients that run here wait for a core with each other only."""
     before = os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+    with processes.ended_in_order(), tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         shutil.copy(HERE / "still.py", folder)
         os.environ["TMPDIR"] = tempfile.tempdir = name

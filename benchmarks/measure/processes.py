@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 SAMPLE_S = 0.02
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM unwinds the block, so that what was started in it is ended too."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def environment(paths: Iterable[Path]) -> dict[str, str]:

@@ -20,11 +20,13 @@ RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = ROOT / "docs" / "pictures" / "round.svg"
 END = "<!-- end -->"
 Result = dict[str, Any]
+NAMES = {"idle": "4 KB", "cnn": "0.4 MB", "vgg11": "VGG-11"}
 
 
 def results(folder: Path) -> dict[str, Result]:
-    """All results of a folder by the benchmark's name."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    """All results of a folder by the benchmark's name; files of another form are left out."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+    return {name: each for name, each in found.items() if isinstance(each, dict) and "tables" in each}
 
 
 def against_flower(found: dict[str, Result]) -> list[str]:
@@ -34,26 +36,23 @@ def against_flower(found: dict[str, Result]) -> list[str]:
     tables = found["flower"]["tables"]
     version = tables["the peer"][0]["version"]
     lines = [f"| no training | ours | Flower {version} | times |", "|---|---:|---:|---:|"]
-    for key, what, unit in (
-        ("round_s", "a round", _time),
-        ("server_side_mb", "memory of the server's side", _memory),
-        ("cold_start_s", "start to first round closed", _time),
-    ):
-        lines += _pairs(tables.get("deployment", []), key, what, unit)
-    lines += _pairs(tables.get("simulation", []), "round_s", "a simulated round", _time)
+    deployed, simulated = tables.get("deployment", []), tables.get("simulation", [])
+    lines += _pairs(deployed, tuple(NAMES), "round_s", "a round", _time)
+    lines += _pairs(deployed, ("vgg11",), "server_side_mb", "memory of the server's side", _memory)
+    lines += _pairs(deployed, ("idle",), "cold_start_s", "start to first round closed", _time)
+    lines += _pairs(simulated, ("vgg11",), "round_s", "a simulated round", _time)
     return [*lines, "", _origin(found["flower"])]
 
 
-def _pairs(rows: list[dict[str, Any]], key: str, what: str, unit: Callable[[float], str]) -> list[str]:
-    lines = []
-    for theirs, ours in zip(rows[::2], rows[1::2], strict=True):
+def _pairs(
+    rows: list[dict[str, Any]], models: tuple[str, ...], key: str, what: str, unit: Callable[[float], str]
+) -> list[str]:
+    wanted, lines = [row for row in rows if row["model"] in models], []
+    for theirs, ours in zip(wanted[::2], wanted[1::2], strict=True):
         case = f"{what}, {NAMES[ours['model']]}, {ours['clients']} clients"
         times = shown(theirs[key] / ours[key])
         lines.append(f"| {case} | {unit(ours[key])} | {unit(theirs[key])} | {times} |")
     return lines
-
-
-NAMES = {"idle": "4 KB", "cnn": "0.4 MB", "vgg11": "VGG-11"}
 
 
 def _time(seconds: float) -> str:
