@@ -78,6 +78,7 @@ def _compare(found: report.Report, model: str, num_clients: int, rounds: int) ->
         result.median_s,
         cold,
         result.all_server_mb,
+        result.server_anon_mb,
         result.server_cpu_s,
         result.client_cpu_s,
         result.bytes_per_round,
@@ -90,6 +91,8 @@ def _compare(found: report.Report, model: str, num_clients: int, rounds: int) ->
     memory = theirs.server_mb / ours.server_mb
     limit = LESS_MEMORY if model == "vgg11" else None
     found.ratio(f"Flower's memory of the server side / ours, {case}", memory, at_least=limit)
+    alone = theirs.server_anon_mb / ours.server_anon_mb
+    found.ratio(f"Flower's own memory of the server side / our server's without worker, {case}", alone)
     found.ratio(f"Flower's cold start / ours, {case}", theirs.first_close_s / ours.first_close_s)
     print(f"{case}: Flower {theirs.median_s:.2f} s, ours {ours.median_s:.4f} s a round", flush=True)
 
@@ -99,6 +102,7 @@ def _figures(took: Took) -> dict[str, Any]:
         "round_s": took.median_s,
         "cold_start_s": took.first_close_s,
         "server_side_mb": took.server_mb,
+        "server_anon_mb": took.server_anon_mb,
         "server_cpu_s": took.server_cpu_s,
         "clients_cpu_s": took.client_cpu_s,
         "mb_per_round": took.bytes_per_round / 1e6,

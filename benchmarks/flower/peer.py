@@ -34,6 +34,8 @@ class Took:
     """From the start of the first process."""
     server_mb: float = 0.0
     """Peak of the memory of all processes of the server's side (Pss)."""
+    server_anon_mb: float = 0.0
+    """Peak of RssAnon: of all these processes, or, of ours, of the server alone without its worker."""
     server_cpu_s: float = 0.0
     """A round."""
     client_cpu_s: float = 0.0
@@ -87,7 +89,8 @@ class Deployment:
         found = re.search(r"started run (\d+)", said)
         if found is None:
             raise PeerFailure(f"flwr run said: {said}")
-        with processes.PeakMemory({"server": self._server_mb}, every_s=0.1) as memory:
+        measures = {"all": self._server_mb, "anon": self._server_anon_mb}
+        with processes.PeakMemory(measures, every_s=0.1) as memory:
             times = _wait_for_rounds(log, 1, START_S + ROUND_S, self._num_clients)
             before = self._cpu()
             times = _wait_for_rounds(log, rounds, rounds * ROUND_S, self._num_clients)
@@ -95,7 +98,8 @@ class Deployment:
         return Took(
             median_s=median(b - a for a, b in itertools.pairwise(times)),
             first_close_s=times[0] - self._started,
-            server_mb=memory.peak_mb["server"],
+            server_mb=memory.peak_mb["all"],
+            server_anon_mb=memory.peak_mb["anon"],
             server_cpu_s=server_cpu / (rounds - 1),
             client_cpu_s=client_cpu / (rounds - 1),
             bytes_per_round=self._bytes(found[1]) / rounds,
@@ -117,15 +121,19 @@ class Deployment:
         found = re.search(r'"total-bytes": (\d+)', said)
         return float(found[1]) if found else 0.0
 
+    def _server_side(self) -> list[int]:
+        return [self._link.pid, *processes.descendants(self._link.pid)]
+
     def _server_mb(self) -> float:
-        everybody = [self._link.pid, *processes.descendants(self._link.pid)]
-        return sum(map(processes.shared_out_mb, everybody))
+        return sum(map(processes.shared_out_mb, self._server_side()))
+
+    def _server_anon_mb(self) -> float:
+        return sum(processes.memory_mb(pid, "RssAnon") for pid in self._server_side())
 
     def _cpu(self) -> tuple[float, float]:
         """So far: the server's side, and the clients'."""
         clients = [pid for node in self._nodes for pid in (node.pid, *processes.descendants(node.pid))]
-        server = [self._link.pid, *processes.descendants(self._link.pid)]
-        return processes.cpu_seconds(server), processes.cpu_seconds(clients)
+        return processes.cpu_seconds(self._server_side()), processes.cpu_seconds(clients)
 
     def close(self) -> None:
         """Ends everything that was started."""
