@@ -7,7 +7,7 @@ import functools
 import signal
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -99,20 +99,26 @@ class Group(click.Group):
             raise SystemExit(1) from error
 
 
-def settings_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Callback of `--config FILE.toml`: its values become defaults, below flags and environment."""
+def settings_file(
+    ctx: click.Context, parameter: click.Parameter, path: Path | None, only: Collection[str] = ()
+) -> Path | None:
+    """Callback of `--config FILE.toml`: its values become defaults, below flags and environment.
+
+    `only` are the settings that it may have, if not all.
+    """
     if path is None:
         return None
+    flag = parameter.opts[0]
     try:
         values = tomllib.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"--config {path} cannot be read: {reason}") from error
-    known = {parameter.name for parameter in ctx.command.params} - {"config"}
+        raise ConfigError(f"{flag} {path} cannot be read: {reason}") from error
+    known = set(only) or {each.name for each in ctx.command.params} - {"config", "task"}
     settings = {key.replace("-", "_"): value for key, value in values.items()}
     if unknown := sorted(settings.keys() - known):
         names = ", ".join(sorted(known))
-        raise ConfigError(f"--config {path}: unknown setting {unknown[0]!r}; known are {names}")
+        raise ConfigError(f"{flag} {path}: unknown setting {unknown[0]!r}; known are {names}")
     ctx.default_map = {**(ctx.default_map or {}), **settings}
     return path
 

@@ -16,6 +16,7 @@ from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
 from common.events import Emit
 from fedclient.flags import Flags
+from fedclient.keys.cli import certs as certs_group
 from fedclient.site import Site
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ ALLOWED = "Permissions"
 )
 def main() -> None:
     """Take part in a federated training run."""
+
+
+main.add_command(certs_group)
 
 
 def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -64,6 +68,12 @@ def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> flo
     "--shard",
     metavar="I/N",
     help="With --dataset: only every N-th example from the I-th on, I from 0.",
+)
+@commandline.option(
+    DATA,
+    "--partition",
+    type=click.Path(path_type=Path),
+    help="With --shard: take shard I of the N in this file instead; see fedlab partition.",
 )
 @commandline.option(
     DATA, "--data-dir", default="data", metavar="DIR", help="Where data sets that are not built in are."
@@ -196,5 +206,5 @@ def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
     from fedclient.own_data import OwnDataset, OwnPictures
 
     if flags.dataset is not None:
-        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit)
+        return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None

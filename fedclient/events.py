@@ -196,15 +196,17 @@ class UpdateLate(Event):
 class RunFinished(Event):
     """The run went through to its last round."""
 
-    accuracy: float
+    accuracy: float | None
+    """None if the server has not evaluated the model."""
     best: tuple[int, float] | None
     took_part: int | None
 
     def text(self) -> str:
+        accuracy = f", accuracy {self.accuracy:.2%}" if self.accuracy is not None else ""
         best = f" (best {self.best[1]:.2%} after round {self.best[0]})" if self.best else ""
         rounds = "1 round" if self.took_part == 1 else f"{self.took_part} rounds"
         own = f"; took part in {rounds}" if self.took_part is not None else ""
-        return f"run finished after round {self.round}, accuracy {self.accuracy:.2%}{best}{own}"
+        return f"run finished after round {self.round}{accuracy}{best}{own}"
 
 
 @dataclass(frozen=True, kw_only=True)

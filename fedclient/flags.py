@@ -23,6 +23,7 @@ class Flags:
     state_root: Path | None
     dataset: str | None
     shard: str | None
+    partition: Path | None
     data: Path | None
     data_dir: str
     threads: int
@@ -45,6 +46,10 @@ class Flags:
         require_name(self.own_name)
         if self.shard is not None and self.dataset is None:
             raise ConfigError("--shard goes with --dataset")
+        if self.partition is not None and self.shard is None:
+            raise ConfigError(
+                "--partition goes with --dataset and --shard I/N, which chooses one of its shards"
+            )
         if self.data is not None and self.dataset is not None:
             raise ConfigError("--data and --dataset exclude each other; give one of them")
         if self.dataset is not None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from common.data import datasets
+from common.data.partition_file import read_partition
 from common.errors import ConfigError
 from common.events import Emit
 
@@ -32,19 +33,19 @@ class OwnData(Protocol):
 class OwnDataset:
     """The training split of a data set, or a part of it."""
 
-    def __init__(self, name: str, data_dir: str, shard: str | None, emit: Emit) -> None:
+    def __init__(
+        self, name: str, data_dir: str, shard: str | None, emit: Emit, partition: Path | None = None
+    ) -> None:
         self._load = partial(datasets.load, name, "train", data_dir)
         self._decodes = name == "imagefolder"
         """Pictures in folders are read at the size of a run; others are resized, and only those chosen."""
         train = self._load(emit=emit)
         self._chosen = np.arange(len(train.labels))
         if shard is not None:
-            match = re.fullmatch(r"(\d+)/(\d+)", shard)
-            if match is None or not int(match[1]) < int(match[2]) <= len(train.labels):
-                raise ConfigError(
-                    f"--shard must be I/N with I below N and N at most {len(train.labels)}, got {shard!r}"
-                )
-            self._chosen = self._chosen[int(match[1]) :: int(match[2])]
+            i, num_shards = _shard(shard, len(train.labels))
+            self._chosen = self._chosen[i::num_shards]
+            if partition is not None:
+                self._chosen = read_partition(partition, num_shards, len(train.labels))[i]
         self._image_shape = train.image_shape
         self._class_names = train.class_names
 
@@ -66,6 +67,13 @@ class OwnDataset:
         train = self._load(image_shape[1]) if anew else self._load()
         own = datasets.relabelled(train.subset(self._chosen), class_names)
         return datasets.resized(own, (image_shape[1], image_shape[2])) if images else own
+
+
+def _shard(text: str, num_examples: int) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or not int(match[1]) < int(match[2]) <= num_examples:
+        raise ConfigError(f"--shard must be I/N with I below N and N at most {num_examples}, got {text!r}")
+    return int(match[1]), int(match[2])
 
 
 class OwnPictures:

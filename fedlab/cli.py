@@ -15,13 +15,14 @@ from common import commandline
 from common.algorithms import ALGORITHMS
 from common.bit_rate import bits_per_second
 from common.data import datasets
+from common.data.partition_file import write_partition
 from common.errors import ConfigError
 from common.events import Emit
 from common.models import names
 from fedlab.experiments import cli as experiments
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
-from fedserver.worker.partition import class_counts, dirichlet_partition, write_partition
+from fedserver.worker.partition import class_counts, dirichlet_partition
 
 
 @click.group(

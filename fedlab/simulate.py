@@ -50,6 +50,8 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
         if getattr(config, name) is not None:
             flag = "--" + name.replace("_", "-")
             raise ConfigError(f"a simulation has no {flag}: its clients take turns, and none is late")
+    if config.has_task:
+        raise ConfigError("a simulation has all data itself; give --dataset instead of a task")
     torch.set_num_threads(1)
     with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
         federation = loop.call(_assembled(config, run_dir, emit))

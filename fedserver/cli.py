@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from fedserver.config import RunConfig
 from fedserver.console import cli as console
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
+from fedserver.task import NO_DATA, Task
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
+TASK_KEYS = (*(declared.name for declared in fields(Task)), "model", "width", "augment", "svr")
+"""What a file that describes a task may say."""
 
 
 class OrWord(click.ParamType[Any]):
@@ -66,6 +70,16 @@ def run_options(function: Any) -> Any:
             help="TOML file with any of these settings; flags and environment variables override it.",
         ),
         commandline.option(
+            Section.DATA,
+            "--task",
+            type=click.Path(path_type=Path),
+            is_eager=True,
+            expose_value=False,
+            callback=partial(commandline.settings_file, only=TASK_KEYS),
+            help="TOML file that describes the task, for a server without data: "
+            "input_shape, classes, model and so on.",
+        ),
+        commandline.option(
             Section.RUN,
             "--preset",
             metavar="NAME",
@@ -90,7 +104,7 @@ def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     elif described.word_for_none:
         attributes["type"] = OrWord({"int": int, "float": float}[kind], described.word_for_none)
     elif kind.startswith("tuple"):
-        attributes["multiple"] = True
+        attributes |= {"multiple": True, "type": float if "float" in kind else str}
     elif kind != "bool":
         attributes["type"] = {"int": int, "float": float, "str": str}[kind]
     usual = described.if_unset if "default" not in changes else ""
@@ -116,15 +130,22 @@ def _names(section: Section) -> list[str]:
 def resolve(run_dir: Path | None, preset: str | None, **settings: Any) -> tuple[RunConfig, Path]:
     """The settings that flags, environment, file and preset add up to, and the run directory."""
     if preset is not None:
-        context = click.get_current_context()
         for name, value in presets.settings(preset, settings["algorithm"]).items():
-            if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            if _is_default(name):
                 settings[name] = value
     _prefer_the_stronger(settings, "local_epochs", "local_steps")
+    if settings["input_shape"] is not None and _is_default("dataset"):
+        settings["dataset"] = NO_DATA
     config = RunConfig(**settings)
     names.require_known(config.model)
-    datasets.require_known(config.dataset)
+    if not config.has_task:
+        datasets.require_known(config.dataset)
     return config, run_dir or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
+
+
+def _is_default(name: str) -> bool:
+    """Whether nobody has said anything about a setting."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.DEFAULT
 
 
 def _prefer_the_stronger(settings: dict[str, Any], *names: str) -> None:

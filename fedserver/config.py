@@ -13,6 +13,7 @@ from common.errors import ConfigError
 from common.server_step.robust import Robustness
 from common.wire.codec_choice import Codecs
 from fedserver.settings import BELOW_1, COUNT, NOT_NEGATIVE, POSITIVE, Limit, Section, about, at_most, flag
+from fedserver.task import Task
 
 START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
 MAX_CLIENTS = 10_000
@@ -21,7 +22,7 @@ PROX = {kind.prox_setting: kind.prox_default for kind in ALGORITHMS.values() if 
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Task):
     """Settings of one run, in the paper's symbols where it has one."""
 
     num_clients: int = START.setting(
@@ -179,6 +180,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for each in fields(self):
             about(each).require(each.name, getattr(self, each.name))
+        self.check_task(self.dataset, partition=self.partition, image_size=self.image_size, cka=self.cka)
         self._check_clients()
         self._check_training()
         self._check_algorithm(ALGORITHMS[self.algorithm])

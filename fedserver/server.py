@@ -22,7 +22,8 @@ from common.wire.limits import MAX_REQUEST_BYTES
 from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
 from fedserver.access.handshake_log import HandshakeLog
-from fedserver.access.settings import AccessSettings, TlsFiles
+from fedserver.access.renewal import Renewal
+from fedserver.access.settings import AccessSettings
 from fedserver.config import RunConfig
 from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
@@ -96,7 +97,8 @@ async def serve(
         federation = assemble(config, run_id, run_dir, worker, emit, capture)
         endpoint = Endpoint(federation.service, authenticator, refusals)
         healthy = health.Health(federation.members.joinable)
-        server, port = _create(endpoint, healthy, listen, tls, config.num_clients)
+        renewal = Renewal(access.tls, access.tls_files, emit) if tls is not None else None
+        server, port = _create(endpoint, healthy, listen, renewal, config.num_clients)
         federation.traffic.watch(port)
         await server.start()
         emit(Listening(run=run_id, address=f"{listen.rpartition(':')[0]}:{port}"))
@@ -174,7 +176,7 @@ def _signal_future() -> asyncio.Future[int]:
 
 
 def _create(
-    endpoint: Endpoint, healthy: health.Health, listen: str, tls: TlsFiles | None, num_clients: int
+    endpoint: Endpoint, healthy: health.Health, listen: str, renewal: Renewal | None, num_clients: int
 ) -> tuple[grpc.aio.Server, int]:
     crowd = [
         ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS + 2 * num_clients),
@@ -185,20 +187,16 @@ def _create(
     healthy.add_to(server)
     reflection.enable_server_reflection((SERVICE, health.NAME, reflection.SERVICE_NAME), server)
     try:
-        port = _listen(server, listen, tls)
+        port = (
+            server.add_insecure_port(listen)
+            if renewal is None
+            else server.add_secure_port(listen, renewal.credentials())
+        )
     except RuntimeError as error:
         raise ConfigError(
             f"--listen {listen}: cannot listen there (is the port in use?); choose another, or port 0 for any"
         ) from error
     return server, port
-
-
-def _listen(server: grpc.aio.Server, listen: str, tls: TlsFiles | None) -> int:
-    if tls is None:
-        return server.add_insecure_port(listen)
-    ca = tls.client_authority
-    pair = (tls.key, tls.certificate)
-    return server.add_secure_port(listen, grpc.ssl_server_credentials([pair], ca, ca is not None))
 
 
 async def _settle() -> None:

@@ -32,10 +32,11 @@ from common.access.certificates import (
     certificate,
     require_usable,
 )
+from common.access.signing_request import new_key
 from common.errors import CertificateError, ConfigError, JoinError, StateError
 from fedserver.cli import main
 from fedserver.keys.authority import Authority
-from fedserver.keys.signer import Signer, new_key
+from fedserver.keys.signer import Signer
 from tests.test_cli import invoke
 
 NOW = datetime.now(UTC)
@@ -329,7 +330,7 @@ def test_a_certificate_tells_its_client_serial_and_end(folder: Path) -> None:
 
 
 SIGNER = Signer.new(1, NOW)
-KEY = new_key()
+KEY = new_key().public_key()
 LEAF = SIGNER.for_caller("clinic-a", KEY, 1, NOW)
 
 

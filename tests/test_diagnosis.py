@@ -113,7 +113,7 @@ CASES = {
         "expired",
         "",
         "a",
-        r"the server's certificate expired on 20\d\d-.* after: fedserver",
+        r"the server's certificate expired on 20\d\d-.* with: fedserver",
     ),
     "a server before its time": ("early", "", "a", r"the server's certificate is not valid before 20\d\d-"),
     "a client as a server": (

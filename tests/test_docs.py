@@ -25,7 +25,7 @@ LINES = [
 def test_every_command_in_the_documents_exists_with_these_flags(
     document: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("run.fedwire", "b.fedwire", "run.pcap"):
+    for name in ("run.fedwire", "b.fedwire", "run.pcap", "task.toml"):
         (tmp_path / name).touch()
     (tmp_path / "runs" / "a").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.data.partition_file import read_partition, write_partition
 from common.errors import ConfigError, DataError
 from fedserver.worker import partition
-from fedserver.worker.partition import class_counts, dirichlet_partition, read_partition, write_partition
+from fedserver.worker.partition import class_counts, dirichlet_partition
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from common.errors import Fault, WireError
 from common.events import Event
 from fedserver.events.clients import ClientBack, ClientJoined, ClientLeft, LinesLeftOut, TurnedAway
 from fedserver.events.sparing import BURST, sparing
@@ -91,6 +92,14 @@ def test_a_broken_stream_is_news_at_once_unless_the_client_has_begun_another() -
         assert not broken.__exit__(GeneratorExit, GeneratorExit(), None)
     watched.clock.now += HUNG_UP_S + 1
     assert not presence.is_missing(0)
+
+
+def test_a_stream_that_was_cut_is_one_too_though_it_looks_as_if_it_had_ended() -> None:
+    for fault, hung_up in ((Fault.TOO_FEW_BYTES, True), (Fault.NOT_FINITE, False)):
+        watched = Watched()
+        with pytest.raises(WireError), watched.presence.uploading(0):
+            raise WireError(fault, "")
+        assert watched.presence.silence(0).startswith("hung up") == hung_up
 
 
 def test_a_client_that_waits_for_a_round_is_there_without_a_word() -> None:

@@ -92,7 +92,17 @@ def note_bytes(folder: Path, num_clients: int, num_tensors: int) -> int:
     counted, norms = dict.fromkeys(range(num_clients), 1), dict.fromkeys(range(num_clients), 0.123456789)
     checkpoints.write(
         Checkpoint(
-            1, layout.allocate(), {}, counted, norms, {3}, frozenset(), CSource.FROM_VARIATES, 2.0, closing
+            1,
+            layout.allocate(),
+            {},
+            counted,
+            norms,
+            {3},
+            frozenset(),
+            {},
+            CSource.FROM_VARIATES,
+            2.0,
+            closing,
         )
     )
     assert checkpoints.read(1).closing == closing
@@ -180,7 +190,17 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
         closing = replace(known.ROUND, round=r)
         checkpoints.write(
             Checkpoint(
-                r, known.values(), {}, {0: r}, {0: 0.5}, set(), frozenset(), CSource.FROM_MOVE, 2.0, closing
+                r,
+                known.values(),
+                {},
+                {0: r},
+                {0: 0.5},
+                set(),
+                frozenset(),
+                {},
+                CSource.FROM_MOVE,
+                2.0,
+                closing,
             )
         )
         variates.count(0, r)

@@ -43,6 +43,7 @@ UNUSUAL = Rules(
     weighting="examples",
     total_examples=1234.0,
     example_limit=99.0,
+    on_probation=(3, 5),
     aggregation="trimmed:0.2",
     norm_bound=4.0,
 )

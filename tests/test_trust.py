@@ -150,7 +150,7 @@ def test_what_does_not_count_does_not_say_what_is_usual(norms: list[float], wild
 
 
 def test_if_most_did_not_move_nothing_of_those_who_did_counts() -> None:
-    assert clips(5.0, 0.0, 0.0, 1.0)[2] == Clip(math.inf, 0.0, 0.0)
+    assert clips(5.0, 0.0, 0.0, 1.0)[2] == Clip(math.inf, 0.0, 0.0, far_too_large=True)
 
 
 def test_who_has_more_data_moves_farther() -> None:
@@ -346,15 +346,16 @@ def test_an_update_that_cannot_be_true_is_rejected_and_the_others_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("aggregation", ["mean", "median", "trimmed:0.2"])
 def test_on_the_demo_a_traitor_costs_no_more_than_three_points_against_one_who_is_silent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregation: str
 ) -> None:
     """He sends x - 3 (y - x) in every round. Each of the five clients is tried in this part."""
     demo = DemoConfig(folder=tmp_path)
     settings: dict[str, Any] = {
         name: getattr(demo, name) for name in ("rounds", "local_epochs", "alpha", "eta_l", "seed")
     }
-    config = RunConfig(num_clients=demo.clients, **settings)
+    config = RunConfig(num_clients=demo.clients, aggregation=aggregation, **settings)
     for i in range(demo.clients):
         Traitor(monkeypatch, 3, i)
         traitor = records(config, tmp_path / f"{i}-traitor")[-1]["accuracy"]

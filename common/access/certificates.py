@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @contextmanager
-def _parsing(what: str) -> Iterator[None]:
+def parsing(what: str) -> Iterator[None]:
     """Broken bytes make the parser raise one of a dozen unrelated errors, some only when a field is read."""
     try:
         yield
@@ -43,7 +43,7 @@ def _parsing(what: str) -> Iterator[None]:
 
 def certificate(pem: bytes) -> x509.Certificate:
     """The first certificate of a PEM text, all of it read."""
-    with _parsing("a certificate"):
+    with parsing("a certificate"):
         found = x509.load_pem_x509_certificate(pem)
         _ = (
             found.extensions,
@@ -62,13 +62,13 @@ def shown_certificate(der: bytes) -> x509.Certificate:
 
 def private_key(pem: bytes) -> PrivateKeyTypes:
     """The private key of a PEM text."""
-    with _parsing("a private key without a password"):
+    with parsing("a private key without a password"):
         return load_pem_private_key(pem, password=None)
 
 
 def revocation_list(pem: bytes, authority: x509.Certificate) -> x509.CertificateRevocationList:
     """The revocation list of a PEM text; raises unless this authority has signed it."""
-    with _parsing("a revocation list"):
+    with parsing("a revocation list"):
         found = x509.load_pem_x509_crl(pem)
         signed = found.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
         _ = found.extensions, [entry.serial_number for entry in found]
@@ -103,7 +103,7 @@ class CallerCertificate:
 
 def caller_certificate(pem: bytes) -> CallerCertificate:
     """Reads the certificate that a caller has shown; raises for one that names no client and no operator."""
-    with _parsing("a certificate"):
+    with parsing("a certificate"):
         found = certificate(pem)
         uris = _alternative_names(found).get_values_for_type(x509.UniformResourceIdentifier)
         return _named(uris, found.serial_number, found.not_valid_after_utc)
@@ -181,11 +181,11 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
     try:
         cert, key = read(cert_path, certificate), read(key_path, private_key)
     except CertificateError as error:
-        raise ConfigError(f"{error}; a certificate and its key come from: {_another(cert_path)}") from error
+        raise ConfigError(f"{error}; a certificate and its key come from: {renewal(cert_path)}") from error
     if now > cert.not_valid_after_utc:
         raise ConfigError(
             f"{cert_path} expired on {minute(cert.not_valid_after_utc)}; "
-            f"issue a new one with: {_another(cert_path)}"
+            f"issue a new one with: {renewal(cert_path)}"
         )
     if now < cert.not_valid_before_utc:
         raise ConfigError(
@@ -197,7 +197,7 @@ def require_usable(cert_path: Path, key_path: Path, now: datetime) -> None:
     require_private(key_path)
 
 
-def _another(path: Path) -> str:
+def renewal(path: Path) -> str:
     """How to replace a certificate: by one of the same kind, if it can be read."""
     kind, name = ["--server"] if path.stem == "server" else [], [path.stem]
     with suppress(OSError, CertificateError):

@@ -8,6 +8,7 @@ may heal by waiting, such as a server that is not there yet, is no fault.
 from __future__ import annotations
 
 import ssl
+from datetime import datetime
 
 from common.access.credentials import Access, Credentials
 from common.access.meeting import Meeting, host_of, is_http2, is_tls
@@ -27,6 +28,20 @@ def fault(server: str, access: Access) -> str | None:
     """
     found = _met(server, access)
     return found if found is not None and found == _met(server, access) else None
+
+
+def valid_until(server: str, access: Access) -> datetime | None:
+    """Until when the certificate that a server shows is valid; None without TLS, or if it cannot be seen."""
+    from common.access.certificates import shown_certificate
+
+    credentials = access.read()
+    if credentials.ca is None:
+        return None
+    try:
+        with Meeting(server) as meeting:
+            return shown_certificate(meeting.look(_verifying(access, credentials))).not_valid_after_utc
+    except (OSError, ValueError, CertificateError):
+        return None
 
 
 def _met(server: str, access: Access) -> str | None:
@@ -92,7 +107,7 @@ def _not_accepted(server: str, access: Access, error: ssl.SSLCertVerificationErr
     if error.verify_code == _EXPIRED:
         return (
             f"the server's certificate expired on {minute(shown.not_valid_after_utc)}; if the clock here is "
-            f"right, restart the server after: {remedy(access.certs, '--server')}"
+            f"right, renew it with: {remedy(access.certs, '--server')}"
         )
     if error.verify_code == _NOT_YET_VALID:
         start = minute(shown.not_valid_before_utc)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from common.records.base import Count, Positive, Record
@@ -23,6 +23,8 @@ class CheckpointNote(Record):
     """Indices of clients of whose last update not all counted, so that they have computed another c_i."""
     evicted: tuple[Count, ...] = ()
     """Indices of members that the operator has taken out of c."""
+    strikes: dict[int, Positive] = field(default_factory=dict)
+    """Rounds in which updates were far too large and that are not made up for yet, by client index."""
     shared: bool
     """Whether c follows from what x did in this round."""
     total_weight: float | None = None

@@ -12,7 +12,7 @@ from common.records import form
 from common.records.base import FORMAT, REST, Count, Positive, Record
 
 CONFIG = "config.json"
-Setting = bool | int | float | str | tuple[str, ...] | None
+Setting = bool | int | float | str | tuple[str, ...] | tuple[float, ...] | None
 _DAMAGED = "it is damaged or not of a run: put a copy of it back, or choose another run directory"
 
 
@@ -41,7 +41,7 @@ class RunRecord(Record):
     model: str
     """Built-in name or module:factory."""
     dataset: str
-    """Built-in name or module:factory."""
+    """Built-in name or module:factory; none where all data are at the clients."""
     num_clients: Positive
     """N, also where it was found out by waiting for clients (`gather`)."""
     variates: str = "explicit"

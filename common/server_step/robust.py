@@ -1,6 +1,8 @@
 """How far the server trusts updates: how much of each counts, and how they are put together. Pure.
 
 A bound on the norm takes weight from updates that are larger than the others: the larger, the less counts.
+Who was far beyond it round after round is on probation: nothing of it counts until it has kept within the
+bound for as many rounds.
 Trimmed mean and median take each number over all clients and ignore the extremes, so that a few members
 cannot move x wherever they like.
 """
@@ -8,8 +10,8 @@ cannot move x wherever they like.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +26,8 @@ VARIATE_ROOM = 3.0
 """Variates of honest clients scatter more than their models do, and are bounded by these already."""
 MOST_STEPS = 10.0
 """A client has room for at most this many times the median number of steps."""
+LONGEST_PROBATION = 10
+"""Rounds that make up for any number of rounds in which an update was far too large."""
 
 Center = Callable[[Float64], Float64]
 """Numbers of S clients by n elements to one number per element."""
@@ -42,7 +46,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Clip:
-    """An update that is too large."""
+    """How much of an update counts."""
 
     times_usual: float
     """Its largest norm, in units of what is usual in the round."""
@@ -50,6 +54,8 @@ class Clip:
     """How much of its weight y_i and the buffers keep."""
     variate_share: float
     """How much of the move of c_i counts. c_i follows from y_i, so it is not more."""
+    far_too_large: bool
+    """Whether its size alone is why nothing of it counts."""
 
     def with_other(self, other: Clip | None) -> Clip:
         """The stricter of what two norms of an update lead to."""
@@ -59,6 +65,7 @@ class Clip:
             max(self.times_usual, other.times_usual),
             min(self.share, other.share),
             min(self.variate_share, other.variate_share),
+            self.far_too_large or other.far_too_large,
         )
 
 
@@ -93,29 +100,49 @@ class Robustness:
             f"got {self.aggregation!r}"
         )
 
-    def clips(self, sizes: Mapping[K, Size]) -> dict[K, Clip]:
-        """The updates that are too large. What does not count at all does not say either what is usual."""
-        counting = dict(sizes)
-        while True:
-            found = self._clips(sizes, counting)
-            left = {key: size for key, size in counting.items() if key not in found or found[key].share > 0}
-            # Most are honest: where more than half would be out, they differ by nature.
-            if len(left) == len(counting) or 2 * len(left) < len(sizes):
-                return found
-            counting = left
-
-    def _clips(self, sizes: Mapping[K, Size], counting: Mapping[K, Size]) -> dict[K, Clip]:
-        """The updates that are too large if `counting` says what is usual."""
-        found: dict[K, Clip] = {}
+    def clips(self, sizes: Mapping[K, Size], on_probation: Container[K] = ()) -> dict[K, Clip]:
+        """Updates of which not all counts. What does not count at all does not say what is usual either."""
         if self.norm_bound is None:
-            return found
-        for purpose in {purpose for size in sizes.values() for purpose in size.norms}:
-            for key, times in _times_usual(purpose, sizes, counting).items():
-                if times > self.norm_bound:
-                    share = max(0.0, (CUT - times / self.norm_bound) / (CUT - 1))
-                    whole = 1.0 if purpose is Purpose.CONTROL else share
-                    found[key] = Clip(times, whole, share).with_other(found.get(key))
-        return found
+            return {}
+        counting = {key: size for key, size in sizes.items() if key not in on_probation}
+        # Most are honest: where more than half would be out, they differ by nature.
+        if 2 * len(counting) < len(sizes):
+            counting, on_probation = dict(sizes), ()
+        while True:
+            found = _clips(self.norm_bound, sizes, counting)
+            left = {key: size for key, size in counting.items() if found[key].share > 0}
+            if len(left) == len(counting) or 2 * len(left) < len(sizes):
+                break
+            counting = left
+        for key in sizes:
+            if key in on_probation:
+                found[key] = replace(found[key], share=0.0, variate_share=0.0)
+        return {key: clip for key, clip in found.items() if clip.variate_share < 1}
+
+
+def _clips(bound: float, sizes: Mapping[K, Size], counting: Mapping[K, Size]) -> dict[K, Clip]:
+    """How much of each update counts if `counting` says what is usual."""
+    found: dict[K, Clip] = {}
+    for purpose in {purpose for size in sizes.values() for purpose in size.norms}:
+        for key, times in _times_usual(purpose, sizes, counting).items():
+            share = min(1.0, max(0.0, (CUT - times / bound) / (CUT - 1)))
+            whole = 1.0 if purpose is Purpose.CONTROL else share
+            found[key] = Clip(times, whole, share, far_too_large=whole == 0).with_other(found.get(key))
+    return found
+
+
+def strikes_after(strikes: Mapping[K, int], counted: Iterable[K], clips: Mapping[K, Clip]) -> dict[K, int]:
+    """In how many rounds each has been far too large that it has not made up for yet; none: no entry."""
+    after = dict(strikes)
+    for key in counted:
+        struck = key in clips and clips[key].far_too_large
+        after[key] = min(after.get(key, 0) + 1, LONGEST_PROBATION) if struck else after.get(key, 0) - 1
+    return {key: count for key, count in after.items() if count > 0}
+
+
+def on_probation(strikes: Mapping[K, int]) -> list[K]:
+    """Who does not count, however large its next update is: one round within the bound makes up for one."""
+    return [key for key, count in strikes.items() if count > 1]
 
 
 def _times_usual(purpose: Purpose, sizes: Mapping[K, Size], counting: Mapping[K, Size]) -> dict[K, float]:

@@ -61,6 +61,8 @@ class Rules:
     """Not 0: a client counts with this many examples at the most."""
     aggregation: str = "mean"
     norm_bound: float | None = None
+    on_probation: tuple[int, ...] = ()
+    """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
 
     @property
     def method(self) -> Algorithm:
@@ -143,6 +145,7 @@ class Rules:
             example_limit=self.example_limit if self.weighting == "examples" else 0.0,
             aggregation="" if self.aggregation == "mean" else self.aggregation,
             norm_bound=self.norm_bound or 0.0,
+            on_probation=self.on_probation,
         )
         if self.local_steps is not None:
             header.local_steps = self.local_steps
@@ -181,6 +184,7 @@ class Rules:
             example_limit=header.example_limit,
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
+            on_probation=tuple(header.on_probation),
         )
 
 

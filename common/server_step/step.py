@@ -48,7 +48,7 @@ class Closed:
     counted: tuple[int, ...]
     """Clients whose updates count."""
     clipped: dict[int, Clip]
-    """Those of them whose updates are too large, so that not all of them counts."""
+    """Those of them of whose updates not all counts: they are too large, or earlier ones were."""
     drift: dict[str, float]
     """Drift diversity by parameter."""
     layer_drift: dict[str, float]
@@ -110,7 +110,7 @@ class ServerStep:
         `again` gives the update of a client once more, taken back if that is too large. `absent` are the
         variates of the clients that have no update in this round (None: zero).
         """
-        clips = self._rules.robustness.clips(self._sizes)
+        clips = self._rules.robustness.clips(self._sizes, self._rules.on_probation)
         if clips:
             self._aggregate = self._nothing_yet()
             for i in self._sizes:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
+from datetime import UTC, datetime
 
 import torch
 
 from common.access import diagnosis
+from common.access.expiry import expiry
 from common.errors import AccessError, FedError, NoConnectionError, UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.wire.capture import CaptureWriter
@@ -66,6 +69,7 @@ class Daemon:
 
     def _run(self) -> RunEnded:
         torch.set_num_threads(self._config.threads)
+        self._warn_of_expiry()
         backoff, told = Backoff(), ""
         while True:
             try:
@@ -87,6 +91,13 @@ class Daemon:
                     raise UnavailableError(f"{error}; gave up after {silent_s:.0f} s") from error
             time.sleep(backoff.next_wait())
 
+    def _warn_of_expiry(self) -> None:
+        access = self._config.access
+        if access.certs is not None and access.read().certificate is not None:
+            soon = expiry(access.files()[0], datetime.now(UTC))
+            if soon is not None:
+                self._emit(soon)
+
     def _understood(self, failure: FedError) -> FedError:
         """Why no connection can come about, in plain words; a client that has had none ends with it."""
         if not isinstance(failure, NoConnectionError):
@@ -102,7 +113,7 @@ class Daemon:
                 RunFinished(
                     run=seat.run_id,
                     round=ended.round,
-                    accuracy=ended.accuracy,
+                    accuracy=ended.accuracy if math.isfinite(ended.accuracy) else None,
                     best=ended.best,
                     took_part=ended.took_part,
                 )

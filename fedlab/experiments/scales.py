@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from common.data import datasets
+from common.data.partition_file import write_partition
 from fedlab.experiments import paper
 from fedlab.experiments.methods import METHODS
 from fedserver import presets
-from fedserver.worker.partition import dirichlet_partition, write_partition
+from fedserver.worker.partition import dirichlet_partition
 
 Settings = dict[str, object]
 """Of a run, by name."""

@@ -61,16 +61,22 @@ class AccessSettings:
 
         return CertificateAuthenticator(Revocations(self.certs / "crl.pem", self.certs / "ca.pem", emit))
 
+    @property
+    def tls_files(self) -> tuple[Path, Path, Path]:
+        """The server's certificate, its key and the authority."""
+        assert self.certs is not None, "without a folder there is no TLS"
+        return self.certs / f"{SERVER}.pem", self.certs / f"{SERVER}.key", self.certs / "ca.pem"
+
     def tls(self) -> TlsFiles | None:
         """The files for TLS; None without."""
         if self.certs is None:
             return None
         from common.access.certificates import SERVER_USE, certificate, is_for, read, remedy, require_usable
 
-        cert, key = (self.certs / f"{SERVER}.{kind}" for kind in ("pem", "key"))
+        cert, key, authority = self.tls_files
         require_usable(cert, key, datetime.now(UTC))
         if not is_for(read(cert, certificate), SERVER_USE):
             new = remedy(self.certs, "--server")
             raise ConfigError(f"{cert} is not a server's certificate but a client's; issue one with: {new}")
-        ca = (self.certs / "ca.pem").read_bytes() if self.tokens is None else None
+        ca = authority.read_bytes() if self.tokens is None else None
         return TlsFiles(key.read_bytes(), cert.read_bytes(), ca)

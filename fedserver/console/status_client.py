@@ -21,9 +21,11 @@ from fedpvr.v1 import federation_pb2 as pb
 
 def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
     """The status of a server as plain values."""
-    return status_values(
+    found = status_values(
         parsed(pb.StatusReply, _asked(server, access, "Status", pb.StatusRequest(), timeout_s))
     )
+    until = diagnosis.valid_until(server, access) if access is not None else None
+    return found | {"certificate_until": until.isoformat() if until is not None else None}
 
 
 def _asked(server: str, access: Access | None, call: str, request: Message, timeout_s: float) -> bytes:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from common.access.expiry import WARNED
 from fedserver.keys.issued import SERVER, Issued
 
 MOST_COLUMNS = 10_000
@@ -24,6 +26,13 @@ def show_status(status: dict[str, Any]) -> None:
         f"{_phase(status)}{accuracy}",
         highlight=False,
     )
+    if (days := _days_left(status["certificate_until"])) is not None and days < WARNED.days:
+        console.print(
+            f"the server's certificate expires in {days} days; renew it with: "
+            "fedserver certs issue --server --renew",
+            style="bold red",
+            highlight=False,
+        )
     clients = Table("client", "number", "examples", "last counted", "state", "last seen")
     for client in status["clients"]:
         clients.add_row(
@@ -51,6 +60,10 @@ def show_status(status: dict[str, Any]) -> None:
             )
             by_client.add_row(client or "(no seat)", direction, *credentials)
     console.print(by_client)
+
+
+def _days_left(until: str | None) -> int | None:
+    return None if until is None else max(0, (datetime.fromisoformat(until) - datetime.now(UTC)).days)
 
 
 def _phase(status: dict[str, Any]) -> str:

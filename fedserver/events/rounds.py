@@ -45,7 +45,7 @@ class UpdateDeclined(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateClipped(Event):
-    """An update is too large, so that it counts less."""
+    """An update is too large, or earlier ones were, so that it counts less."""
 
     level: ClassVar[Level] = Level.WARNING
     times_usual: float
@@ -55,6 +55,8 @@ class UpdateClipped(Event):
 
     def text(self) -> str:
         size = f"it is {self.times_usual:.3g} times as large as is usual, --norm-bound is {self.bound:g}"
+        if self.times_usual <= self.bound:
+            size = "earlier ones were far too large, and this is not made up for yet"
         return f"round {self.round}: the update of {self.client} counts {self.share:.1%}: {size}"
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from common.events import Event, Level
 from fedserver.events.clients import listed
+from fedserver.task import NO_DATA
 
 
 def rounds(number: int) -> str:
@@ -35,8 +36,19 @@ class RunStarted(Event):
     run_dir: str
 
     def text(self) -> str:
-        what = f"{self.algorithm}, {self.model} on {self.dataset}"
+        data = "data at the clients" if self.dataset == NO_DATA else self.dataset
+        what = f"{self.algorithm}, {self.model} on {data}"
         return f"run {self.run}: {what}, results in {self.run_dir}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateRenewed(Event):
+    """The server has another certificate now, for those who connect from here on."""
+
+    path: str
+
+    def text(self) -> str:
+        return f"{self.path} was renewed; whoever connects from now on sees the new one"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 ca.pem, ca.key           the authority; ca.pem goes to everybody, ca.key to nobody
 server.pem, server.key   for the server
-NAME.pem, NAME.key       for the client or operator NAME
+NAME.pem, NAME.key       for the client or operator NAME; no key where the client has made its own
 crl.pem                  the certificates that were revoked
 issued/SERIAL.pem        every certificate that was ever issued
 
@@ -24,11 +24,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from common import atomic
 from common.access.certificates import certificate, hosts_of, minute, private_key, read, revocation_list
+from common.access.signing_request import SigningRequest, key_pem, new_key
 from common.errors import CertificateError, ConfigError, StateError
 from common.locks import lock
 from common.names import natural, require_name
 from fedserver.keys.issued import AUTHORITY_DAYS, CLIENT, DAYS, HOSTS, OPERATOR, SERVER, Issued
-from fedserver.keys.signer import Signer, describe, key_pem, new_key
+from fedserver.keys.signer import Signer, describe
 
 _RESERVED = ("ca", "crl")
 
@@ -47,7 +48,7 @@ class Authority:
         now = self._clock()
         signer = Signer.new(days, now)
         key = new_key()
-        server = signer.for_server(SERVER, hosts, key, min(days, DAYS), now)
+        server = signer.for_server(SERVER, hosts, key.public_key(), min(days, DAYS), now)
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._require_empty()
         with self._locked():
@@ -73,8 +74,31 @@ class Authority:
 
         No hosts at all stand for those of the certificate that this server has.
         """
-        require_name(name)
         kind = SERVER if hosts is not None else OPERATOR if operator else CLIENT
+        with self._issuing(name, kind, renew) as (signer, now):
+            key = new_key()
+            if hosts is None:
+                issued = signer.for_caller(name, key.public_key(), days, now, operator=operator)
+            else:
+                at = hosts or self._hosts(name)
+                issued = signer.for_server(name, at, key.public_key(), days, now)
+            self._hand_out(name, issued, key)
+            return describe(issued, set(), now)
+
+    def sign(
+        self, request: SigningRequest, days: int = DAYS, *, operator: bool = False, renew: bool = False
+    ) -> Issued:
+        """Makes NAME.pem for a client or an operator whose key is elsewhere."""
+        name = request.name
+        with self._issuing(name, OPERATOR if operator else CLIENT, renew) as (signer, now):
+            issued = signer.for_caller(name, request.key, days, now, operator=operator)
+            self._hand_out(name, issued)
+            return describe(issued, set(), now)
+
+    @contextmanager
+    def _issuing(self, name: str, kind: str, renew: bool) -> Iterator[tuple[Signer, datetime]]:
+        """Who signs, and when; raises unless the name can have another certificate of this kind."""
+        require_name(name)
         if name.lower() in _RESERVED or (kind != SERVER and name.lower() == SERVER):
             raise ConfigError(f"a {kind}'s certificate cannot be called {name!r}; choose another name")
         self._require_made()
@@ -86,13 +110,7 @@ class Authority:
                     f"{self.folder}: this authority expired on {minute(end)}; make a new one in another --dir"
                 )
             self._require_free(name, kind, renew)
-            key = new_key()
-            if hosts is None:
-                issued = signer.for_caller(name, key, days, now, operator=operator)
-            else:
-                issued = signer.for_server(name, hosts or self._hosts(name), key, days, now)
-            self._hand_out(name, issued, key)
-            return describe(issued, set(), now)
+            yield signer, now
 
     def revoke(self, name: str) -> list[int]:
         """Puts all certificates of a name on the revocation list; returns the serials that are new on it."""
@@ -189,11 +207,14 @@ class Authority:
         except CertificateError as error:
             raise StateError(f"{error}; restore it from a backup") from error
 
-    def _hand_out(self, name: str, issued: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+    def _hand_out(
+        self, name: str, issued: x509.Certificate, key: ec.EllipticCurvePrivateKey | None = None
+    ) -> None:
         """The record comes first: a certificate that nobody knows of could not be revoked."""
         pem = issued.public_bytes(Encoding.PEM)
         self._write(f"issued/{issued.serial_number:x}.pem", pem)
-        self._write(f"{name}.key", key_pem(key), 0o600)
+        if key is not None:
+            self._write(f"{name}.key", key_pem(key), 0o600)
         self._write(f"{name}.pem", pem)
 
     def _write_list(self, revoked: x509.CertificateRevocationList) -> None:

@@ -104,6 +104,29 @@ def issue(
     )
 
 
+@certs.command(epilog=commandline.example("fedserver certs sign clinic-a.csr --days 90"))
+@click.argument("request", type=click.Path(path_type=Path))
+@authority_option
+@click.option("--days", default=DAYS, help="Days that it is valid, though never longer than the authority.")
+@click.option(
+    "--renew", is_flag=True, help="Sign another one although a valid one exists, which stays valid."
+)
+@click.option("--operator", is_flag=True, help="Sign it for an operator, who takes no part.")
+def sign(request: Path, folder: Path, days: int, renew: bool, operator: bool) -> None:
+    """Make NAME.pem for a client that has its key at home, from what `fedclient certs request` made."""
+    from common.access.certificates import minute, read
+    from common.access.signing_request import signing_request
+    from fedserver.keys.authority import Authority
+
+    asked = read(request, signing_request)
+    issued = Authority(folder).sign(asked, days, operator=operator, renew=renew)
+    click.echo(
+        f"{folder}/{issued.name}.pem for {issued.kind} {issued.name}, until {minute(issued.valid_until)}, "
+        f"key {asked.fingerprint}"
+    )
+    click.echo(f"ask {issued.name} whether that is its key, then send it {issued.name}.pem and ca.pem")
+
+
 @certs.command(name="show", epilog=commandline.example("fedserver certs show --json"))
 @authority_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

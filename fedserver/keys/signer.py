@@ -15,10 +15,10 @@ from ipaddress import ip_address
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from common.access.certificates import CLIENT_URI, CLIENT_USE, OPERATOR_URI, SERVER_USE, is_for
+from common.access.signing_request import common_name, new_key
 from common.errors import ConfigError
 from fedserver.keys.issued import CLIENT, MAX_DAYS, OPERATOR, SERVER, Issued
 
@@ -39,8 +39,8 @@ class Signer:
     def new(cls, days: int, now: datetime) -> Signer:
         """An authority that did not exist before; the number tells it from others."""
         key = new_key()
-        name = _common_name(f"FedPVR CA {secrets.token_hex(4)}")
-        builder = _builder(name, name, key, now, now + _days(days))
+        name = common_name(f"FedPVR CA {secrets.token_hex(4)}")
+        builder = _builder(name, name, key.public_key(), now, now + _days(days))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_usage(authority=True), critical=True)
         return cls(key, builder.sign(key, hashes.SHA256()))
@@ -48,7 +48,7 @@ class Signer:
     def for_caller(
         self,
         name: str,
-        key: ec.EllipticCurvePrivateKey,
+        key: ec.EllipticCurvePublicKey,
         days: int,
         now: datetime,
         *,
@@ -59,7 +59,7 @@ class Signer:
         return self._issue(name, sans, CLIENT_USE, key, days, now)
 
     def for_server(
-        self, name: str, hosts: Sequence[str], key: ec.EllipticCurvePrivateKey, days: int, now: datetime
+        self, name: str, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, days: int, now: datetime
     ) -> x509.Certificate:
         """A certificate with which a server shows that it is at these hosts."""
         if not hosts:
@@ -88,14 +88,14 @@ class Signer:
         name: str,
         sans: Sequence[x509.GeneralName],
         purpose: x509.ObjectIdentifier,
-        key: ec.EllipticCurvePrivateKey,
+        key: ec.EllipticCurvePublicKey,
         days: int,
         now: datetime,
     ) -> x509.Certificate:
         """No certificate outlives its authority: it could not be used."""
         end = min(now + _days(days), self.certificate.not_valid_after_utc)
         builder = (
-            _builder(_common_name(name), self.certificate.subject, key, now, end)
+            _builder(common_name(name), self.certificate.subject, key, now, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -106,16 +106,6 @@ class Signer:
 
     def _key_identifier(self) -> x509.AuthorityKeyIdentifier:
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
-
-
-def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh private key."""
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as the text of its file; what protects it is the file's mode."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def describe(issued: x509.Certificate, revoked: set[int], now: datetime) -> Issued:
@@ -148,22 +138,18 @@ def _state(issued: x509.Certificate, revoked: set[int], now: datetime) -> str:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
         .not_valid_after(end)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-
-
-def _common_name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _days(days: int) -> timedelta:

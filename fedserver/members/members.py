@@ -80,7 +80,7 @@ class Members(Seated):
         self._class_names = class_names
         self.joinable.set()
         if not self.complete.is_set():
-            self._refuse_strange_classes()
+            self._refuse_unfitting()
             self._seat_all()
             return
         for name in self.waiting:
@@ -112,7 +112,7 @@ class Members(Seated):
         if name in self.by_name or self.complete.is_set():
             return self._seat(name, own_data)
         if self._shards is not None:
-            require_known_classes(name, own_data, self._class_names)
+            self._require_fitting(name, own_data)
         if name in self.waiting:
             self._waiting[name][1].set_exception(
                 SupersededError(f"another client joined as {name!r}; give each client its own --name")
@@ -148,18 +148,27 @@ class Members(Seated):
         free = [i for i in range(self.num_clients) if i not in self.by_index]
         if not free or self._shards is None:
             raise no_seat(name, self.num_clients)
-        require_known_classes(name, own_data, self._class_names)
+        self._require_fitting(name, own_data)
         member = self._add(new_member(name, free[0], self._shards[free[0]], own_data))
         self.unwritten.add(name)
         self._emit(ClientJoined(client=name, taken=len(self.by_name), seats=self.num_clients))
         return member
 
-    def _refuse_strange_classes(self) -> None:
-        """Sends those away who came before it was known what classes there are."""
+    def _require_fitting(self, name: str, own_data: OwnData | None) -> None:
+        """Raises for a client whose data the run cannot use, or that has none where all bring their own."""
+        if own_data is None and not any(map(len, self._shards or ())):
+            raise JoinError(
+                f"client {name!r} brings no data, and this server has none; "
+                "start the client with --data or --dataset"
+            )
+        require_known_classes(name, own_data, self._class_names)
+
+    def _refuse_unfitting(self) -> None:
+        """Sends those away who came before it was known what the run is about."""
         for name in self.waiting:
             own_data, seat = self._waiting[name]
             try:
-                require_known_classes(name, own_data, self._class_names)
+                self._require_fitting(name, own_data)
             except JoinError as error:
                 seat.set_exception(error)
 

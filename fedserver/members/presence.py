@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from common.errors import Fault, WireError
 from common.events import Emit, unheard
 from fedserver.events.clients import ClientBack
 from fedserver.members.leases import Leases
@@ -102,8 +103,10 @@ class Presence:
         number = signs.calls
         try:
             yield
-        except (asyncio.CancelledError, GeneratorExit):
-            if number == signs.calls:
+        except (asyncio.CancelledError, GeneratorExit, WireError) as error:
+            # A stream that was cut may look like one that ended early.
+            cut = not isinstance(error, WireError) or error.fault is Fault.TOO_FEW_BYTES
+            if cut and number == signs.calls:
                 signs.hung_up, signs.heard = True, self._now()
             raise
 

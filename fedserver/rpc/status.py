@@ -49,8 +49,8 @@ def finished(board: Board, name: str) -> pb.Finished:
     """What a client hears of the end of the run."""
     last, attendance = board.last, board.attendance
     end = pb.Finished(
-        round=last.round if last else 0,
-        accuracy=last.accuracy if last else 0.0,
+        round=last.round if last else board.round.number if board.round else 0,
+        accuracy=last.accuracy if last else math.nan,
         reason=board.end_reason,
         took_part=attendance.rounds_of(name),
     )

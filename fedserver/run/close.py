@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import RoundTraffic
+from common.server_step.robust import strikes_after
 from common.tensors.layout import Flat, Purpose, norm
 from fedserver.run.fold import Folded
 from fedserver.run.prepare import Standing
@@ -13,9 +14,7 @@ from fedserver.run.run import Run
 from fedserver.store.checkpoints import Checkpoint
 
 
-def close(
-    run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, evicted: frozenset[int]
-) -> Standing:
+def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, before: Standing) -> Standing:
     """Makes the round count. The checkpoint is the moment; what follows can be made from it again.
 
     What is written before it does not count without it: a run that goes on drops it.
@@ -23,6 +22,7 @@ def close(
     rules, closed, variates = folded.rules, folded.closed, run.variates
     r = rules.round
     changed = variates.changed_by(closed.counted, closed.clipped)
+    strikes = strikes_after(before.strikes, closed.counted, closed.clipped)
     run.run_dir.append_traffic(detail)
     run.checkpoints.write(
         Checkpoint(
@@ -32,7 +32,8 @@ def close(
             counted=variates.counted | dict.fromkeys(closed.counted, r),
             norms=variates.norms,
             changed=changed,
-            evicted=evicted,
+            evicted=before.evicted,
+            strikes=strikes,
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
@@ -44,7 +45,7 @@ def close(
     variates.prune(run.checkpoints.rounds()[0])
     run.run_dir.write_state(run.layout, closed.flat)
     run.spool.drop_round(r)
-    return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, evicted)
+    return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, before.evicted, strikes)
 
 
 def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:

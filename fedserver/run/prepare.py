@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from common.algorithms import ignores_momentum, svr_names
 from common.errors import ConfigError, StateError
@@ -41,6 +42,8 @@ class Standing:
     """What all clients together weighed in the last round; None: what they weigh now."""
     evicted: frozenset[int] = frozenset()
     """Members that are not in c and h any more, by index."""
+    strikes: Mapping[int, int] = field(default_factory=dict)
+    """Rounds in which updates were far too large and that are not made up for yet, by client index."""
 
     def under(self, rules: Rules, layout: Layout) -> Standing:
         """The same before a round in which all clients together weigh something else, perhaps."""
@@ -136,7 +139,13 @@ def resume(run: Run, emit: Emit) -> Standing:
         _require_known_weights(run, found)
         variates.restore(found.counted, found.norms, found.changed)
         standing = Standing(
-            found.round, found.flat, found.h, found.c_source, found.total_weight, frozenset(found.evicted)
+            found.round,
+            found.flat,
+            found.h,
+            found.c_source,
+            found.total_weight,
+            frozenset(found.evicted),
+            found.strikes,
         )
         run.checkpoints.drop_after(found.round)
         run.run_dir.write_state(run.layout, found.flat)

@@ -153,7 +153,8 @@ class Rounds:
         # Rules and clients belong together: nobody can take a seat between the two.
         members = self._members
         num_clients = run.config.num_clients - len(members.evicted_before(r))
-        rules = run.rules(r, members.total_examples(r), members.example_limit, num_clients)
+        examples = members.total_examples(r)
+        rules = run.rules(r, examples, members.example_limit, num_clients, standing.strikes)
         drawn = members.drawn(run.config.seed, r, run.config.clients_per_round)
         standing = without_evicted(run, standing, members, rules).under(rules, run.layout)
         current, coming = await self._open(run, rules, drawn, standing)
@@ -170,7 +171,7 @@ class Rounds:
             clients=tuple(names[i] for i in folded.counted),
             absent=current.absent(),
         )
-        return await asyncio.to_thread(close, run, folded, record, detail, standing.evicted), record
+        return await asyncio.to_thread(close, run, folded, record, detail, standing), record
 
     async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
         return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)

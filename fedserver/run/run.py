@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -10,6 +10,7 @@ from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import step_size
 from common.records.run import RunRecord, Seat
+from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding
@@ -84,13 +85,26 @@ class Run:
             ],
         )
 
-    def rules(self, r: int, total_examples: int, example_limit: int | None, num_clients: int) -> Rules:
+    def rules(
+        self,
+        r: int,
+        total_examples: int,
+        example_limit: int | None,
+        num_clients: int,
+        strikes: Mapping[int, int],
+    ) -> Rules:
         """The rules of a round; `total_examples` are those of all N clients when it is opened."""
-        rules = rules_of(self.config, r, self.prepared.augment, total_examples)
-        return replace(rules, example_limit=float(example_limit or 0), num_clients=num_clients)
+        return replace(
+            rules_of(self.config, r, self.prepared.augment, total_examples),
+            example_limit=float(example_limit or 0),
+            num_clients=num_clients,
+            on_probation=tuple(sorted(on_probation(strikes))),
+        )
 
     def evaluates(self, r: int) -> bool:
-        """Whether x is evaluated after this round; after the last one it always is."""
+        """Whether x is evaluated after this round; after the last one it always is, if there are data."""
+        if self.config.has_task:
+            return False
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
 

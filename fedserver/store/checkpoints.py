@@ -53,6 +53,8 @@ class Checkpoint:
     """Clients that have computed another c_i than the one that counts."""
     evicted: frozenset[int]
     """Members that c and h have nothing of any more."""
+    strikes: dict[int, int]
+    """Rounds in which updates were far too large and that are not made up for yet, by client index."""
     c_source: CSource
     total_weight: float | None
     """What all clients together weigh in c; None from a release that did not write it down."""
@@ -90,6 +92,7 @@ class Checkpoints:
             norms={**checkpoint.norms},
             changed=tuple(sorted(checkpoint.changed)),
             evicted=tuple(sorted(checkpoint.evicted)),
+            strikes=checkpoint.strikes,
             shared=checkpoint.c_source is CSource.FROM_MOVE,
             total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
@@ -126,6 +129,7 @@ class Checkpoints:
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
             changed=set(note.changed),
             evicted=frozenset(note.evicted),
+            strikes=note.strikes,
             c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
             total_weight=note.total_weight,
             closing=note.closing,

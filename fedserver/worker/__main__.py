@@ -18,11 +18,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from common import seeds
 from common.data import datasets
 from common.data.batches import Batches
+from common.data.partition_file import read_partition
 from common.errors import ConfigError, DataError, FedError, RunError
 from common.evaluate import evaluate, scores
 from common.events import TextLog
@@ -35,15 +36,20 @@ from common.tensors.torch_views import bind, flatten, tensor_views
 from fedserver.config import RunConfig
 from fedserver.worker.conformal import prediction_sets
 from fedserver.worker.messages import Failure, Prepared, Reply, Request, Similarity, encoded, request_of
-from fedserver.worker.partition import class_counts, dirichlet_partition, read_partition
+from fedserver.worker.partition import class_counts, dirichlet_partition
 from fedserver.worker.similarity import MAX_CLIENTS, similarity
 
 
 class Worker:
     """Holds the model and the test set of one run."""
 
+    _test: Batches | None = None
+    """None where all data are at the clients."""
+
     def prepare(self, config: RunConfig) -> Prepared:
         """Builds everything that the server needs before clients can join."""
+        if config.has_task:
+            return self._prepare_task(config)
         train, test = (
             datasets.load(config.dataset, split, config.data_dir, config.image_size, TextLog())
             for split in ("train", "test")
@@ -55,20 +61,15 @@ class Worker:
             image_shape=train.image_shape,
             dtype=train.model_dtype,
         )
-        self._model = build_model(spec, config.seed)
-        self._test = Batches(test)
-        check_fit(self._model, self._test.batch(torch.arange(min(2, len(self._test))))[0], spec)
-        specs = tensor_specs(self._model)
-        self._layout = Layout(specs)
+        self._test = batches = Batches(test)
         augment = train.augment if config.augment is None else config.augment
         _check_data(train, test, augment)
-        x0 = flatten(self._model, self._layout)
-        _require_finite(self._layout, x0)
+        x0 = self._build(spec, config.seed, batches.batch(torch.arange(min(2, len(batches))))[0])
         shards = _shards(config, train.labels)
         histograms = class_counts(shards, train.labels, spec.num_classes).tolist()
         return Prepared(
             model=spec,
-            specs=tuple(specs),
+            specs=self._layout.specs,
             classifier=tuple(classifier_names(self._model)),
             class_names=max(tuple(train.class_names), tuple(test.class_names), key=len),
             mean=tuple(train.mean),
@@ -79,24 +80,70 @@ class Worker:
             x0=x0,
         )
 
+    def _prepare_task(self, config: RunConfig) -> Prepared:
+        """The same where all data are at the clients."""
+        shape, uint8 = config.example_shape, config.input_dtype == "uint8"
+        spec = ModelSpec(
+            name=config.model,
+            num_classes=len(config.classes),
+            width=config.width,
+            image_shape=shape,
+            dtype="float32" if uint8 else config.input_dtype,
+        )
+        _require_images(shape, bool(config.augment))
+        x0 = self._build(spec, config.seed, torch.zeros(2, *shape, dtype=getattr(torch, spec.dtype)))
+        mean, std = config.normalisation
+        return Prepared(
+            model=spec,
+            specs=self._layout.specs,
+            classifier=tuple(classifier_names(self._model)),
+            class_names=config.classes,
+            mean=mean,
+            std=std,
+            shards=((),) * config.num_clients,
+            histograms=(),
+            augment=bool(config.augment),
+            x0=x0,
+        )
+
+    def _build(self, spec: ModelSpec, seed: int, batch: Tensor) -> Flat:
+        """Builds the model, which must take such a batch; returns x^0."""
+        self._model = build_model(spec, seed)
+        check_fit(self._model, batch, spec)
+        self._layout = Layout(tensor_specs(self._model))
+        x0 = flatten(self._model, self._layout)
+        _require_finite(self._layout, x0)
+        return x0
+
     def evaluate(self, flat: Flat) -> Evaluation:
         """Loss and accuracy of the model with these tensors."""
-        return evaluate(self._bound(flat), self._test)
+        return evaluate(self._bound(flat), self._own_data())
 
     def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
-        """Prediction sets of the same: one half of the test set calibrates, the other half tests."""
-        found = scores(self._bound(flat), self._test, torch.arange(len(self._test)))
-        probabilities, labels = found.double().softmax(1).numpy(), self._test.labels.numpy()
+        """Prediction sets of the same: one half of the test set calibrates, the other half tests.
+
+        There are none without a test set.
+        """
+        test = self._test
+        if test is None:
+            return ()
+        found = scores(self._bound(flat), test, torch.arange(len(test)))
+        probabilities, labels = found.double().softmax(1).numpy(), test.labels.numpy()
         order = seeds.stream(seed, seeds.CALIBRATION).permutation(len(labels))
         halves = order[: len(order) // 2], order[len(order) // 2 :]
-        calibration, test = ((probabilities[half], labels[half]) for half in halves)
-        return prediction_sets(calibration, test)
+        calibration, rest = ((probabilities[half], labels[half]) for half in halves)
+        return prediction_sets(calibration, rest)
 
     def cka(self, updates: Sequence[str], num_images: int) -> Similarity:
         """Similarity of client models, from the files of their updates."""
         # Mapped copy-on-write: a module in evaluation mode writes nothing, and could not.
         mapped = (np.memmap(path, np.uint8, "c") for path in updates[:MAX_CLIENTS])
-        return {**similarity((self._bound(flat) for flat in mapped), self._test, num_images)}
+        return {**similarity((self._bound(flat) for flat in mapped), self._own_data(), num_images)}
+
+    def _own_data(self) -> Batches:
+        if self._test is None:
+            raise RunError("this server has no data to evaluate a model on")
+        return self._test
 
     def _bound(self, flat: Flat) -> nn.Module:
         bind(self._model, tensor_views(self._layout, flat))
@@ -109,8 +156,12 @@ def _check_data(train: datasets.Dataset, test: datasets.Dataset, augment: bool) 
             f"data set {train.name}: training examples are {train.images.dtype} {train.image_shape}, "
             f"test examples {test.images.dtype} {test.image_shape}; both must be alike"
         )
-    if augment and len(train.image_shape) != 3:
-        raise ConfigError(f"--augment needs images of shape CxHxW, got {train.image_shape}; use --no-augment")
+    _require_images(train.image_shape, augment)
+
+
+def _require_images(shape: tuple[int, ...], augment: bool) -> None:
+    if augment and len(shape) != 3:
+        raise ConfigError(f"--augment needs images of shape CxHxW, got {shape}; use --no-augment")
 
 
 def _require_finite(layout: Layout, x0: Flat) -> None:

@@ -6,7 +6,7 @@ a loss on its way down cannot be checked: the server goes on from its own x and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from common.errors import DataError, WireError
 from common.names import natural
 from common.server_step.aggregate import ServerState
 from common.server_step.robust import Clip
+from common.server_step.rules import Rules
 from common.server_step.step import CSource, ServerStep, reweighted
 from common.server_step.updates import ReadUpdate, UpdateReader
 from common.tensors import safetensors_files
@@ -60,7 +61,7 @@ class Replay:
 
     def _replay(self, r: int) -> Verdict:
         ups = [t for t in self._transfers if t.up and t.round == r and t.outcome == "ACCEPTED"]
-        ups.sort(key=lambda t: self._index.get(t.client, natural(t.client)))
+        ups.sort(key=lambda t: self._order(t.client))
         try:
             current = self._rounds.read(r, self._c)
             new, problems = self._step(current, ups)
@@ -83,7 +84,8 @@ class Replay:
         if not ups:
             raise DataError(f"round {r}: no accepted update is in the capture")
         reader = UpdateReader(current.rules, current.layout, current.flat)
-        step = ServerStep(current.rules, current.layout, current.flat, exact=exact, h=h)
+        rules = replace(current.rules, on_probation=self._on_probation(current.rules, ups))
+        step = ServerStep(rules, current.layout, current.flat, exact=exact, h=h)
         unknown = [t.client for t in ups if t.client not in self._variates and self._counted(r, t.client)]
         variates: dict[str, Flat] = {}
 
@@ -106,6 +108,18 @@ class Replay:
         if not exact:
             problems.append("c was coded with a loss, so the server's own c is not on the wire")
         return closed.flat, problems
+
+    def _order(self, client: str) -> tuple[list[tuple[int, str]], str]:
+        index = self._index.get(client)
+        return natural(client) if index is None else ([(index, "")], "")
+
+    def _on_probation(self, rules: Rules, ups: list[Transfer]) -> tuple[int, ...]:
+        """Which of the updates come from clients that nothing counts of."""
+        if rules.on_probation and any(transfer.client not in self._index for transfer in ups):
+            raise DataError(
+                f"round {rules.round}: who is on probation cannot be told: not all joins are in the capture"
+            )
+        return tuple(k for k, t in enumerate(ups) if self._index.get(t.client) in rules.on_probation)
 
     def _read(self, reader: UpdateReader, transfer: Transfer, *, known: bool) -> ReadUpdate:
         """An update; `known` if the c_i before it is."""
@@ -173,11 +187,10 @@ def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range
     ]
 
 
-def _indices(capture: Capture) -> dict[str, tuple[list[tuple[int, str]], str]]:
-    """A sort key for every client that joined: its index."""
+def _indices(capture: Capture) -> dict[str, int]:
+    """The index of every client that joined."""
     found = {}
     for message in capture.messages:
         if message.rpc == "Join" and message.content.kind == "reply":
-            index = pb.JoinReply.FromString(capture.data(message)).index
-            found[message.client] = ([(index, "")], "")
+            found[message.client] = pb.JoinReply.FromString(capture.data(message)).index
     return found

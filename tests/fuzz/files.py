@@ -15,6 +15,7 @@ from PIL import Image
 from common.algorithms import ALGORITHMS
 from common.commandline import settings_file
 from common.data import imagefolder, published
+from common.data.partition_file import read_partition
 from common.errors import FedError
 from common.events import unheard
 from common.records import form
@@ -37,7 +38,6 @@ from fedserver.members.seats import restored
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.variates import Variates
-from fedserver.worker.partition import read_partition
 from fedwire.stats import Ratios, Statistics, compare_with_run
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
@@ -88,7 +88,17 @@ def checkpoint_seeds() -> list[bytes]:
     for h in ({}, {0: np.ones(12), 1: np.ones(6)}):
         Checkpoints(folder, known.LAYOUT).write(
             Checkpoint(
-                1, known.values(), h, {}, {0: 0.5}, {0}, frozenset({1}), CSource.FROM_MOVE, 2.0, known.ROUND
+                1,
+                known.values(),
+                h,
+                {},
+                {0: 0.5},
+                {0},
+                frozenset({1}),
+                {1: 2},
+                CSource.FROM_MOVE,
+                2.0,
+                known.ROUND,
             )
         )
         found.append((folder / "round-000001.safetensors").read_bytes())

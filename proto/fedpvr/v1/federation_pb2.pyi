@@ -397,6 +397,7 @@ class RoundHeader(_message.Message):
     NORM_BOUND_FIELD_NUMBER: _builtins.int
     TOTAL_EXAMPLES_FIELD_NUMBER: _builtins.int
     EXAMPLE_LIMIT_FIELD_NUMBER: _builtins.int
+    ON_PROBATION_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -460,6 +461,10 @@ class RoundHeader(_message.Message):
     def resumed_at(self) -> _tensor_pb2.Position:
         """Present if the request's `resume` was granted: the chunks start there."""
 
+    @_builtins.property
+    def on_probation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Indices of clients that nothing counts of in this round, because several of their updates went far beyond the bound."""
+
     def __init__(
         self,
         *,
@@ -487,10 +492,11 @@ class RoundHeader(_message.Message):
         norm_bound: _builtins.float = ...,
         total_examples: _builtins.float = ...,
         example_limit: _builtins.float = ...,
+        on_probation: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -509,6 +515,7 @@ class Finished(_message.Message):
     BEST_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     accuracy: _builtins.float
+    """Of the last evaluation; NaN if there was none."""
     reason: _builtins.str
     """Empty after a whole run; else why the run ended early."""
     took_part: _builtins.int

@@ -1,0 +1,43 @@
+"""Certificates that will soon be of no use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import ClassVar
+
+from common.errors import CertificateError
+from common.events import Event, Level
+
+WARNED = timedelta(days=30)
+"""Before the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertificateExpires(Event):
+    """A certificate is to be renewed."""
+
+    level: ClassVar[Level] = Level.WARNING
+    path: str
+    days: int
+    remedy: str
+
+    def text(self) -> str:
+        when = "today" if self.days < 1 else "in 1 day" if self.days == 1 else f"in {self.days} days"
+        return f"{self.path} expires {when}; renew it with: {self.remedy}"
+
+
+def expiry(path: Path, now: datetime) -> CertificateExpires | None:
+    """What to tell of a certificate; None if it is good for a while, or cannot be read."""
+    from common.access.certificates import certificate, read, renewal
+
+    try:
+        left = read(path, certificate).not_valid_after_utc - now
+    except CertificateError:
+        return None
+    if left > WARNED:
+        return None
+    days = max(0, math.floor(left / timedelta(days=1)))
+    return CertificateExpires(path=str(path), days=days, remedy=renewal(path))

@@ -1,0 +1,101 @@
+"""What a run without data at the server has to know of the data that its clients bring."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from common.data.datasets import IMAGE_DTYPES, MAX_CLASSES
+from common.errors import ConfigError
+from fedserver.settings import Section, flag
+
+NO_DATA = "none"
+"""In place of a data set's name."""
+MAX_VALUES = 1 << 24
+"""Of one example."""
+DATA = Section.DATA
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The settings that take the place of a data set; all of them may stand in a file, see --task."""
+
+    input_shape: str | None = DATA.setting(
+        None,
+        "Without --dataset: the shape of one example, for example 3x32x32. The server then has no data: "
+        "every client brings its own.",
+        metavar="CxHxW",
+        if_unset="as the data set has it",
+    )
+    input_dtype: str = DATA.setting(
+        "uint8", "With --input-shape: what examples consist of.", choices=IMAGE_DTYPES
+    )
+    classes: tuple[str, ...] = DATA.setting(
+        (),
+        "With --input-shape: the name of a class; repeatable, in the order of labels.",
+        metavar="NAME",
+        if_unset="those of the data set",
+    )
+    mean: tuple[float, ...] = DATA.setting(
+        (),
+        "With --input-shape: mean of a channel of uint8 examples scaled to 0..1; repeatable.",
+        if_unset="0.5",
+    )
+    std: tuple[float, ...] = DATA.setting(
+        (), "With --input-shape: standard deviation of the same; repeatable.", if_unset="0.25"
+    )
+
+    @property
+    def has_task(self) -> bool:
+        """Whether clients bring all data, and the server has none."""
+        return self.input_shape is not None
+
+    @property
+    def example_shape(self) -> tuple[int, ...]:
+        """Shape of one example."""
+        return tuple(map(int, (self.input_shape or "1").split("x")))
+
+    @property
+    def normalisation(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Mean and standard deviation by channel, or for all channels."""
+        return tuple(map(float, self.mean)) or (0.5,), tuple(map(float, self.std)) or (0.25,)
+
+    def check_task(self, dataset: str, **in_the_way: object) -> None:
+        """Raises unless the task is whole; `in_the_way` has the settings that need data at the server."""
+        if not self.has_task:
+            if self.classes or self.mean or self.std:
+                raise ConfigError("--classes, --mean and --std describe a task; give --input-shape too")
+            if dataset == NO_DATA:
+                raise ConfigError("--dataset none needs a description of the data: give --task FILE.toml")
+            return
+        if dataset != NO_DATA:
+            raise ConfigError(
+                f"--input-shape and --dataset {dataset} exclude each other: a task has no data at the server"
+            )
+        for name, value in in_the_way.items():
+            if value:
+                raise ConfigError(
+                    f"{flag(name)} needs data at the server, which a task has not; leave it out"
+                )
+        self._check_shape()
+        if not 2 <= len(self.classes) <= MAX_CLASSES or len(set(self.classes)) < len(self.classes):
+            raise ConfigError(
+                f"--classes must name 2 to {MAX_CLASSES} different classes, got {len(self.classes)}"
+            )
+        mean, std = self.normalisation
+        for name, values in (("--mean", mean), ("--std", std)):
+            if len(values) not in (1, self.example_shape[0]):
+                raise ConfigError(
+                    f"{name} must have one number, or one for each of {self.example_shape[0]} channels, "
+                    f"got {len(values)}"
+                )
+        if not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
+            raise ConfigError("--mean must be finite, and --std finite and positive")
+
+    def _check_shape(self) -> None:
+        text = self.input_shape or ""
+        if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8}){0,7}", text):
+            raise ConfigError(f"--input-shape must be numbers with x between them, got {text!r}")
+        if math.prod(self.example_shape) > MAX_VALUES:
+            raise ConfigError(f"--input-shape must have at most {MAX_VALUES} values, got {text}")
