@@ -9,13 +9,16 @@ TIMES ?= 10
 BUSY ?= 5
 BASE ?=
 FLAGS ?=
+NAMES ?=
+RESULTS ?=
+FLOWER ?= 1.40.0
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help demo up down test test-calm test-slow test-chaos test-compose lint format proto docs bench bench-link \
-	same-bits fuzz audit clean venv
+	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: venv  ## Train FedPVR, FedAvg and SCAFFOLD with a real server and real clients on this machine.
 	$(BIN)/fedlab demo
@@ -60,14 +63,24 @@ docs: venv  ## Write the documents that come from the code again.
 	$(BIN)/python -m fedserver.settings_table > docs/settings.md
 	$(BIN)/python -m common.records.document > docs/run-directory.md
 
-bench: venv  ## Measure the wire, the codecs, captures and the fold.
-	$(BIN)/python benchmarks/bench_wire.py
-	$(BIN)/python benchmarks/bench_codec.py
-	$(BIN)/python benchmarks/bench_capture.py
-	$(BIN)/python benchmarks/bench_fold.py
+bench: venv  ## Run the benchmarks, or those of NAMES; results go to benchmarks/results (a few minutes).
+	$(BIN)/python benchmarks/run.py $(NAMES) $(FLAGS)
 
 bench-link: venv  ## Measure rounds on slow links made with tc (needs root).
-	$(BIN)/python benchmarks/bench_link.py
+	$(BIN)/python benchmarks/run.py link
+
+# Not among the pins: it needs other versions of what we use, and an environment of half a gigabyte.
+bench-flower: venv  ## Run the same rounds with Flower, in an environment of its own, and with ours (a quarter of an hour).
+	@test -x .venv-flower/bin/flower-superlink || { $(PYTHON) -m venv .venv-flower && \
+		.venv-flower/bin/pip install --quiet --disable-pip-version-check "flwr[simulation]==$(FLOWER)"; }
+	$(BIN)/python benchmarks/run.py flower $(FLAGS)
+
+bench-compare: venv  ## Run benchmarks (NAMES) on revision BASE and here in turn, and print ratios.
+	@test -n "$(BASE)" || { echo "say what to compare with, for example: make bench-compare BASE=main"; exit 2; }
+	PYTHONPATH=benchmarks $(BIN)/python -m measure.compare $(BASE) $(NAMES) $(FLAGS)
+
+bench-docs: venv  ## Fill the tables and the picture of README and docs/performance.md from the newest results.
+	PYTHONPATH=benchmarks $(BIN)/python -m published.documents $(RESULTS)
 
 same-bits: venv  ## Run the same federations in revision BASE and here, and compare results byte for byte.
 	@test -n "$(BASE)" || { echo "say what to compare with, for example: make same-bits BASE=main"; exit 2; }
@@ -93,4 +106,4 @@ venv:
 		cp requirements.txt .venv/requirements.txt; }
 
 clean:  ## Remove the environment and everything generated but not committed.
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache build dist runs
+	rm -rf .venv .venv-flower .mypy_cache .ruff_cache .pytest_cache build dist runs

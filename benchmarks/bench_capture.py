@@ -15,16 +15,21 @@ from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
 from common.wire.messages import CallFollower, ClassifiedMessage
 from fedpvr.v1 import federation_pb2 as pb
-from timing import best_seconds, show
+from measure import report
+from measure.timing import best_of_each
 
-ELEMENTS = 9_250_000
+ELEMENTS = 9_750_922
+"""VGG-11."""
 
 
 def main() -> None:
     """Measures and prints."""
-    layout = Layout([TensorSpec("w", "float32", (ELEMENTS,), Purpose.MODEL)])
+    arguments = report.parser(__doc__).parse_args()
+    found = report.Report.asked_for(arguments, __doc__)
+    elements, repeats = (ELEMENTS // 100, 2) if arguments.quick else (ELEMENTS, 9)
+    layout = Layout([TensorSpec("w", "float32", (elements,), Purpose.MODEL)])
     flat, into = layout.allocate(), layout.allocate()
-    layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=ELEMENTS)
+    layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=elements)
     header = pb.UpdateHeader(client="a", round=1, tensors=manifest(Encoding(layout)))
     frames = [pb.UpdateFrame(header=header).SerializeToString()]
     frames += [frame.data for frame in chunk_frames(layout, flat)]
@@ -49,13 +54,13 @@ def main() -> None:
                 follower.note(True, frame)
             writer.close()
 
-        rows = {
-            "copy": best_seconds(lambda: np.copyto(into, flat)),
-            "count": best_seconds(counted),
-            "count and capture": best_seconds(captured),
-        }
-    print(f"{layout.num_bytes / 1e6:.1f} MB of float32 in {len(frames)} messages")
-    show(rows)
+        seconds = best_of_each(
+            {"copy": lambda: np.copyto(into, flat), "count": counted, "count and capture": captured}, repeats
+        )
+    found.times(f"{layout.num_bytes / 1e6:.1f} MB of float32 in {len(frames)} messages", seconds)
+    found.ratio("count / copy", seconds["count"] / seconds["copy"])
+    found.ratio("count and capture / copy", seconds["count and capture"] / seconds["copy"])
+    found.finish()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long does the server take to check and fold one update, against copying it?"""
+"""How long does the server take to check and fold one update, against the bandwidth of the memory?"""
 
 from __future__ import annotations
 
@@ -7,27 +7,61 @@ import numpy as np
 from common.server_step.aggregate import Aggregate
 from common.server_step.rules import Rules
 from common.tensors.layout import Layout, Purpose, TensorSpec, all_finite
-from timing import best_seconds, show
+from measure import report
+from measure.timing import interleaved
 
-ELEMENTS = 9_250_000
+ELEMENTS = 9_750_922
+"""VGG-11."""
 RULES = Rules(round=1, rounds=1, eta_l=0.1, algorithm="fedavg", num_clients=10)
+MOVED = {"copy": 2, "scale and add": 5, "add to float64": 6, "check finite": 1, "fold": 6, "next x": 4}
+"""Times that four bytes for each number pass between processor and memory, if each is read or written once:
+the fold reads y_i and x, and reads and writes a sum of eight bytes."""
 
 
 def main() -> None:
     """Measures and prints."""
-    layout = Layout([TensorSpec("w", "float32", (ELEMENTS,), Purpose.MODEL)])
-    down, up = layout.allocate(), layout.allocate()
-    layout.array(up, 0)[:] = np.random.default_rng(0).normal(size=ELEMENTS)
-    copy = best_seconds(lambda: np.copyto(down, up))
-    aggregate = Aggregate(layout, down)
-    rows = {
-        "copy": copy,
-        "check finite": best_seconds(lambda: all_finite(layout.array(up, 0), "float32")),
-        "fold": best_seconds(lambda: aggregate.add(up, None, 1.0, 1.0)),
-        "next x": best_seconds(lambda: aggregate.result(down, RULES, {})),
-    }
-    print(f"{layout.num_bytes / 1e6:.1f} MB of float32")
-    show(rows)
+    arguments = report.parser(__doc__).parse_args()
+    found = report.Report.asked_for(arguments, __doc__)
+    elements, repeats = (ELEMENTS // 100, 2) if arguments.quick else (ELEMENTS, 9)
+    layout = Layout([TensorSpec("w", "float32", (elements,), Purpose.MODEL)])
+    x, y, scratch = layout.allocate(), layout.allocate(), np.empty(elements, np.float32)
+    random = np.random.default_rng(0)
+    layout.array(x, 0)[:] = random.normal(size=elements)
+    layout.array(y, 0)[:] = random.normal(size=elements)
+    flat_x, flat_y, sums = layout.array(x, 0), layout.array(y, 0), np.zeros(elements)
+    aggregate = Aggregate(layout, x)
+
+    def scale_and_add() -> None:
+        np.multiply(flat_y, np.float32(0.5), out=scratch)
+        np.add(scratch, flat_x, out=scratch)
+
+    seconds = interleaved(
+        {
+            "copy": lambda: np.copyto(scratch, flat_y),
+            "scale and add": scale_and_add,
+            "add to float64": lambda: np.add(sums, flat_y, out=sums),
+            "check finite": lambda: all_finite(flat_y, "float32"),
+            "fold": lambda: aggregate.add(y, None, 1.0, 1.0),
+            "next x": lambda: aggregate.result(x, RULES, {}),
+        },
+        repeats,
+    )
+    copy = seconds["copy"][0]
+    for name, (best, usual) in seconds.items():
+        rate = 4 * elements * MOVED[name] / best / 1e9
+        found.row(
+            f"{layout.num_bytes / 1e6:.1f} MB of float32",
+            what=name,
+            best_ms=best * 1e3,
+            median_ms=usual * 1e3,
+            GB_per_s=rate,
+            ratio=best / copy,
+        )
+    bandwidth = MOVED["copy"] / copy
+    found.ratio("fold, bytes moved a second / copy's", MOVED["fold"] / seconds["fold"][0] / bandwidth)
+    found.ratio("fold / copy", seconds["fold"][0] / copy)
+    found.ratio("next x / copy", seconds["next x"][0] / copy)
+    found.finish()
 
 
 if __name__ == "__main__":

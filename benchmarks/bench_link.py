@@ -10,10 +10,8 @@ or three minutes; needs root and iproute2:
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
-import platform
 import re
 import select
 import shutil
@@ -32,6 +30,7 @@ from common.bit_rate import bits_per_second
 from common.errors import ConfigError, FedError, RunError
 from fedlab.processes import children
 from fedlab.reports.runs import Run, read_run
+from measure import report
 
 METHODS = {
     "FedAvg": "--algorithm fedavg",
@@ -80,10 +79,11 @@ class Row:
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = report.parser(__doc__)
     parser.add_argument("--rate", default="1mbit", help="speed of every link, each way (default: 1mbit)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of every run (default: 3)")
     arguments = parser.parse_args()
+    found = report.Report.asked_for(arguments, __doc__)
     for number in STOPPING:
         signal.signal(number, _stop)
     try:
@@ -94,29 +94,28 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="bench-link-") as folder, shaped_links(bits) as links:
             # Clients wait for a core with all others that share this folder; those of other runs stay out.
             os.environ["TMPDIR"] = folder
-            measure(links, bits, arguments.rounds, Path(folder))
+            measure(found, links, bits, 1 if arguments.quick else arguments.rounds, Path(folder))
+        found.finish()
     except FedError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
 
 
-def measure(links: Site, bits: float, rounds: int, folder: Path) -> None:
-    """Runs all methods in both ways and prints what came out."""
-    print(_machine())
+def measure(found: report.Report, links: Site, bits: float, rounds: int, folder: Path) -> None:
+    """Runs all methods in both ways."""
     down, up = achieved(links, bits)
-    print(f"links of {bits / 1e6:g} Mbit/s; TCP alone gets {down / bits:.0%} down and {up / bits:.0%} up")
+    control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    found.row("links", Mbit_per_s=bits / 1e6, TCP=control, down_alone=down / bits, up_alone=up / bits)
     if not all(RIGHT_RATE[0] <= got / bits <= RIGHT_RATE[1] for got in (down, up)):
         raise RunError(f"the links are not shaped to {bits:.0f} bit/s; this kernel's tbf cannot be used")
     rate = f"{bits:.0f}bit"
     flags = ("--uplink", rate, "--downlink", rate)
     loopback = Site("127.0.0.1", None, (None,) * NUM_CLIENTS, flags)
-    rows = []
     for number, (method, chosen) in enumerate(METHODS.items()):
         settings = f"{TASK} {chosen} --rounds {rounds} --num-clients {NUM_CLIENTS}".split()
         on_link = federate(links, settings, folder / f"link-{number}")
         paced = federate(loopback, settings, folder / f"paced-{number}")
-        rows.append(_row(method, on_link, paced, bits))
-    show(rows)
+        _add(found, _row(method, on_link, paced, bits))
 
 
 def _row(method: str, on_link: Run, paced: Run, bits: float) -> Row:
@@ -128,27 +127,18 @@ def _row(method: str, on_link: Run, paced: Run, bits: float) -> Row:
     return Row(method, down, up, predicted, on_link.seconds_per_round(), paced.seconds_per_round())
 
 
-def show(rows: list[Row]) -> None:
-    """Prints the table."""
-    print("per client and round:")
-    print(f"{'':20} {'down':>9} {'up':>9} {'predicted':>10} {'on link':>18} {'paced':>18}")
-    for row in rows:
-        measured = "".join(
-            f" {seconds:7.2f} s {seconds / row.predicted_s:6.2f} x"
-            for seconds in (row.on_link_s, row.paced_s)
-        )
-        sent = f"{row.down_bytes:9,.0f} {row.up_bytes:9,.0f}"
-        print(f"{row.method:20} {sent} {row.predicted_s:8.2f} s {measured}")
-
-
-def _machine() -> str:
-    found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    processor = found[1] if found else platform.machine()
-    control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
-    cores = len(os.sched_getaffinity(0))
-    return (
-        f"{time.strftime('%Y-%m-%d')}, {processor}, {cores} cores, Linux {platform.release()}, TCP {control}"
+def _add(found: report.Report, row: Row) -> None:
+    found.row(
+        "per client and round",
+        method=row.method,
+        down_bytes=row.down_bytes,
+        up_bytes=row.up_bytes,
+        predicted_s=row.predicted_s,
+        on_link_s=row.on_link_s,
+        paced_s=row.paced_s,
     )
+    found.ratio(f"{row.method}, on a link / predicted", row.on_link_s / row.predicted_s)
+    found.ratio(f"{row.method}, paced / predicted", row.paced_s / row.predicted_s)
 
 
 def federate(site: Site, settings: Sequence[str], run_dir: Path) -> Run:

@@ -6,16 +6,21 @@ import numpy as np
 
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.chunks import Receiver, chunk_frames, read_chunk
-from timing import best_seconds, show
+from measure import report
+from measure.timing import best_of_each
 
-ELEMENTS = 9_250_000
+ELEMENTS = 9_750_922
+"""VGG-11."""
 
 
 def main() -> None:
     """Measures and prints."""
-    layout = Layout([TensorSpec("w", "float32", (ELEMENTS,), Purpose.MODEL)])
+    arguments = report.parser(__doc__).parse_args()
+    found = report.Report.asked_for(arguments, __doc__)
+    elements, repeats = (ELEMENTS // 100, 2) if arguments.quick else (ELEMENTS, 9)
+    layout = Layout([TensorSpec("w", "float32", (elements,), Purpose.MODEL)])
     flat, into = layout.allocate(), layout.allocate()
-    layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=ELEMENTS)
+    layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=elements)
     frames = [frame.data for frame in chunk_frames(layout, flat)]
 
     def receive() -> None:
@@ -26,15 +31,20 @@ def main() -> None:
             receiver.add(chunk)
         receiver.finish()
 
-    copy = best_seconds(lambda: np.copyto(into, flat))
-    rows = {
-        "copy": copy,
-        "encode": best_seconds(lambda: sum(len(frame.data) for frame in chunk_frames(layout, flat))),
-        "parse and check": best_seconds(receive),
-    }
+    seconds = best_of_each(
+        {
+            "copy": lambda: np.copyto(into, flat),
+            "encode": lambda: sum(len(frame.data) for frame in chunk_frames(layout, flat)),
+            "parse and check": receive,
+        },
+        repeats,
+    )
     overhead = sum(map(len, frames)) - layout.payload_bytes(Purpose.MODEL)
-    print(f"{layout.num_bytes / 1e6:.1f} MB of float32 in {len(frames)} chunks, {overhead} bytes of framing")
-    show(rows)
+    found.row("messages", MB=layout.num_bytes / 1e6, chunks=len(frames), framing_bytes=overhead)
+    found.times("best of each", seconds)
+    found.ratio("encode / copy", seconds["encode"] / seconds["copy"])
+    found.ratio("parse and check / copy", seconds["parse and check"] / seconds["copy"])
+    found.finish()
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.same_bits.__main__ import ROOT, Verdict, check_out, checked, checks
+from tests.same_bits.__main__ import Verdict, checked, checks
 from tests.same_bits.cases import CASES, MIXED
 from tests.same_bits.compare import compare
 from tests.same_bits.federation import Processes, Run, federate
 from tests.same_bits.forker import Forker, RunFailure
+from tests.same_bits.revision import ROOT, check_out
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import io
 import signal
-import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Generator, Sequence
@@ -21,8 +18,8 @@ from tests.same_bits.cases import CASES, MIXED
 from tests.same_bits.compare import compare
 from tests.same_bits.federation import Run, federate, refusal
 from tests.same_bits.forker import Forker, RunFailure
+from tests.same_bits.revision import ROOT, check_out
 
-ROOT = Path(__file__).parent.parent.parent
 AT_A_TIME = 2
 SHOWN = 4
 """Differences of a case that are printed."""
@@ -103,22 +100,6 @@ def checked(
         for check in wanted:
             expected = check.name in changed or check.base.case in changed
             yield check, judged(check, folder, runs[check.base], runs[check.ours], expected)
-
-
-def check_out(revision: str, folder: Path) -> str:
-    """Puts the files of a revision into a folder and returns its full name."""
-    git = ["git", "-C", str(ROOT)]
-    name = [*git, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"]
-    found = subprocess.run(name, capture_output=True, text=True)
-    if found.returncode:
-        raise SystemExit(f"there is no revision {revision!r} here; name a commit, a tag or a branch")
-    commit = found.stdout.strip()
-    archive = subprocess.run(
-        [*git, "archive", "--format=tar", commit], capture_output=True, check=True
-    ).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(folder, filter="data")
-    return commit
 
 
 def _arguments() -> argparse.Namespace:
