@@ -217,4 +217,3 @@ class Rounds:
         require_enough(current, rule, reasons)
         current.release()
         return await asyncio.to_thread(fold.close, standing.flat, self._emit)
-
