@@ -85,9 +85,7 @@ async def serve(
     authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         config, run_id = _continued(config, run_dir)
-        capture = CaptureWriter(capture_path, emit) if capture_path is not None else None
-        if capture is not None:
-            stack.callback(capture.close)
+        capture = _capture(capture_path, emit, stack)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         worker = WorkerProcess()
         stack.callback(worker.close)
@@ -112,6 +110,14 @@ async def serve(
             run_dir.write_traffic(federation.traffic.whole())
     _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
     return number
+
+
+def _capture(path: Path | None, emit: Emit, stack: ExitStack) -> CaptureWriter | None:
+    if path is None:
+        return None
+    capture = CaptureWriter(path, emit)
+    stack.callback(capture.close)
+    return capture
 
 
 def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
@@ -147,8 +145,7 @@ class Participant:
             return
         started = time.monotonic()
         try:
-            with free_cores(self._threads) as threads:
-                torch.set_num_threads(threads)
+            with free_cores(self._threads):
                 self._emit(TrainingStarted(round=task.round))
                 update = self._trainer.train(task, state)
         except DivergedError as error:

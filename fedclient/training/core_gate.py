@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,29 +23,29 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
+import torch
+
 from common.locks import lock
 from common.models.build import DRAWING
 
 
 @contextmanager
 def free_cores(threads: int | None) -> Iterator[int]:
-    """Waits until cores are free for this many threads, and holds them while the block runs; yields how many.
+    """Waits until cores are free for this many of torch's threads, and holds them while the block runs.
 
-    None: as many as there are for each client that shares them.
+    None: as many as there are for each client that shares them. Yields how many it is.
     """
     cores = len(os.sched_getaffinity(0))
     names = [f"core-{k}" for k in range(cores)]
     folder = _folder("door", *names)
-    if folder is None:
-        with DRAWING:
-            yield threads or 1
-        return
     wanted = threads or max(1, cores // max(1, _company(folder)))
     with DRAWING, ExitStack() as held:
-        with (folder / "door").open("a") as door:
-            lock(door, wait=True)
-            for file in _take(min(wanted, cores), [folder / name for name in names]):
-                held.enter_context(file)
+        if folder is not None:
+            with (folder / "door").open("a") as door:
+                lock(door, wait=True)
+                for file in _take(min(wanted, cores), [folder / name for name in names]):
+                    held.enter_context(file)
+        torch.set_num_threads(wanted)
         yield wanted
 
 
@@ -62,8 +63,10 @@ def sharing_cores() -> Iterator[None]:
                 return
 
 
-def _company(folder: Path) -> int:
-    """How many share the cores at the moment."""
+def _company(folder: Path | None) -> int:
+    """How many share the cores at the moment; without a folder nobody knows, and there is a core for one."""
+    if folder is None:
+        return sys.maxsize
     taken = 0
     for path in folder.glob("client-*"):
         with path.open("a") as seat:

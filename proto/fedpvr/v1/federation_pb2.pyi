@@ -463,7 +463,7 @@ class RoundHeader(_message.Message):
 
     @_builtins.property
     def on_probation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Indices of clients that nothing counts of in this round, because several of their updates went far beyond the bound."""
+        """Indices of clients that nothing counts of in this round, because earlier updates of theirs were far too large."""
 
     def __init__(
         self,
