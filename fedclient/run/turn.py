@@ -33,7 +33,7 @@ from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
-from fedclient.training.core_gate import free_cores
+from fedclient.training.core_gate import turn_to_train
 from fedclient.training.task import Task, Update
 from fedclient.training.train import DivergedError
 
@@ -145,7 +145,7 @@ class Participant:
             return
         started = time.monotonic()
         try:
-            with free_cores(self._threads):
+            with turn_to_train(self._threads):
                 self._emit(TrainingStarted(round=task.round))
                 update = self._trainer.train(task, state)
         except DivergedError as error:

@@ -30,8 +30,16 @@ from common.models.build import DRAWING
 
 
 @contextmanager
+def turn_to_train(threads: int | None) -> Iterator[None]:
+    """Holds cores for this many of torch's threads while the block runs; see `free_cores`."""
+    with DRAWING, free_cores(threads) as found:
+        torch.set_num_threads(found)
+        yield
+
+
+@contextmanager
 def free_cores(threads: int | None) -> Iterator[int]:
-    """Waits until cores are free for this many of torch's threads, and holds them while the block runs.
+    """Waits until cores are free for this many threads, and holds them while the block runs.
 
     None: as many as there are for each client that shares them. Yields how many it is.
     """
@@ -39,13 +47,12 @@ def free_cores(threads: int | None) -> Iterator[int]:
     names = [f"core-{k}" for k in range(cores)]
     folder = _folder("door", *names)
     wanted = threads or max(1, cores // max(1, _company(folder)))
-    with DRAWING, ExitStack() as held:
+    with ExitStack() as held:
         if folder is not None:
             with (folder / "door").open("a") as door:
                 lock(door, wait=True)
                 for file in _take(min(wanted, cores), [folder / name for name in names]):
                     held.enter_context(file)
-        torch.set_num_threads(wanted)
         yield wanted
 
 

@@ -66,6 +66,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,
+        "certificate_until": None,
         "needed": reply.needed,
         "clients": [
             {
