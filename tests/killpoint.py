@@ -42,6 +42,8 @@ POINTS = {
     "a round has come": ("fedclient.rpc.connection", "Connection.pull", "after"),
     "before training": ("fedclient.training.train", "Trainer.train", "before"),
     "mid-training": ("fedclient.training.local_steps", "LocalSteps.take", "after"),
+    "before the variate is written": ("fedclient.store.state", "RunFiles.write", "before"),
+    "after the variate is written": ("fedclient.store.state", "RunFiles.write", "after"),
     "before the update is kept": ("fedclient.store.state", "RunFiles.store_update", "before"),
     "after the update is kept": ("fedclient.store.state", "RunFiles.store_update", "after"),
     "mid-upload": ("fedclient.rpc.connection", "Connection.push", "before"),

@@ -104,7 +104,7 @@ def test_a_server_killed_at_a_point(undisturbed: Federation, federation: Federat
 
 @pytest.mark.parametrize("point", points(of_server=False))
 def test_a_client_killed_at_a_point(undisturbed: Federation, federation: Federation, point: str) -> None:
-    count = CLIENT_COUNTS.get(point, 5 if POINTS[point][0] == "os" else 2)
+    count = CLIENT_COUNTS.get(point, 1 if POINTS[point][0] == "os" else 2)
     federation.server(*FLAGS)
     federation.client("b")
     federation.client("a", process="doomed", through=trap("kill", point, count))
