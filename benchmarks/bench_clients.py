@@ -6,7 +6,6 @@ client and round it should not matter how many others there are.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -17,6 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+from measure import report
 
 MODEL = ["--model", "cnn", "--width", "0.8"]
 START_S = 600.0
@@ -45,25 +46,24 @@ class Row:
 
 
 def main() -> None:
-    """Measures, prints a table and, where asked, JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", default="10,100,1000", help="Numbers of clients.")
+    """Measures and prints."""
+    parser = report.parser(__doc__)
+    parser.add_argument("--clients", default="10,100,1000", help="numbers of clients")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--algorithm", default="fedpvr")
-    parser.add_argument("--json", type=Path, help="Write the rows to this file too.")
     arguments = parser.parse_args()
-    rows = [measure(int(n), arguments.rounds, arguments.algorithm) for n in arguments.clients.split(",")]
-    columns = ("N", "join s", "round s", "server: ms a join", "ms a round", "MB", "client: ms a round", "MB")
-    print(" ".join(f"{name:>{max(7, len(name))}}" for name in columns))
+    found = report.Report.asked_for(arguments, __doc__)
+    numbers, rounds = ("2", 2) if arguments.quick else (arguments.clients, arguments.rounds)
+    rows = [measure(int(n), rounds, arguments.algorithm) for n in numbers.split(",")]
     for row in rows:
-        values = (row.join_s, row.round_s, row.server_join_ms, row.server_round_ms, row.server_mb)
-        numbers = (row.clients, *values, row.client_round_ms, row.client_mb)
-        print(" ".join(f"{n:{max(7, len(c))}.5g}" for n, c in zip(numbers, columns, strict=True)))
+        found.row("by number of clients; milliseconds are processor time per client", **asdict(row))
     first, last = rows[0], rows[-1]
-    ratio = last.server_round_ms / first.server_round_ms
-    print(f"server CPU per client and round, N = {last.clients} to N = {first.clients}: {ratio:.2f} x")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    found.ratio(
+        f"server CPU per client and round, N = {last.clients} / N = {first.clients}",
+        last.server_round_ms / first.server_round_ms,
+        at_most=1.5,
+    )
+    found.finish()
 
 
 def measure(num_clients: int, rounds: int, algorithm: str) -> Row:

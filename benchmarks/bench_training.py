@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import report
 from torch import nn
 from torch.nn import functional as F
 
@@ -40,6 +39,7 @@ from common.wire.encoding import Encoding
 from fedclient.training.core_gate import free_cores
 from fedclient.training.task import Task
 from fedclient.training.train import Trainer
+from measure import report
 
 BATCH, EXAMPLES, CLIENTS = 64, 1024, 10
 SHAPE, CLASSES, ETA_L = (3, 32, 32), 10, 0.01
