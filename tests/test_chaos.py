@@ -147,7 +147,7 @@ def bad_links() -> list[object]:
     ]
 
 
-QUICK_LINKS = {("duplicate", False, False), ("corrupt", True, True)}
+QUICK_LINKS = {("corrupt", True, True)}
 
 
 @pytest.mark.timeout(240)

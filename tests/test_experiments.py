@@ -170,6 +170,7 @@ def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
     assert "is not a run directory" in missing.output
 
 
+@pytest.mark.slow
 def test_a_comparison_states_time_to_accuracy_for_every_method_and_codec(tmp_path: Path) -> None:
     flags = ["--num-clients", "2", "--rounds", "2", "--local-epochs", "1", "--target", "0.1", "--json"]
     command = ["compare", *flags, "--codecs", "int8", "--out", str(tmp_path)]

@@ -279,7 +279,8 @@ def test_a_message_has_the_same_size_in_every_view() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["fedwire", "ls", OWN], ["fedwire", "stats", OWN], ["fedlab", "presets"]]
+    "arguments",
+    [["fedwire", "ls", OWN], pytest.param(["fedlab", "presets"], marks=pytest.mark.slow)],
 )
 def test_a_reader_that_has_enough_is_no_error(arguments: list[str]) -> None:
     program = subprocess.Popen(

@@ -109,7 +109,7 @@ def simulated(folder: Path, variates: str) -> list[dict[str, float]]:
     return [json.loads(line).get("clipped") or {} for line in lines]
 
 
-@pytest.mark.parametrize("variates", ["explicit", "derived"])
+@pytest.mark.parametrize("variates", ["explicit", pytest.param("derived", marks=pytest.mark.slow)])
 def test_a_traitor_on_probation_is_as_good_as_one_who_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variates: str
 ) -> None:

@@ -104,6 +104,7 @@ def _verdicts(base: Path, folder: Path, only: str, changed: list[str]) -> dict[s
     return {check.name: verdict for check, verdict in results}
 
 
+@pytest.mark.slow
 def test_a_tree_equals_itself_and_a_change_that_did_not_happen_is_reported(tmp_path: Path) -> None:
     verdicts = _verdicts(ROOT, tmp_path, "fp16 simulated", ["fp16"])
     assert {name: verdict.word for name, verdict in verdicts.items()} == {"fp16 simulated": "UNCHANGED"}

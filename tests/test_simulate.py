@@ -36,8 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
     "algorithm",
     [
         "fedpvr",
-        "fedavg",
         "feddyn",
+        pytest.param("fedavg", marks=pytest.mark.slow),
         pytest.param("scaffold", marks=pytest.mark.slow),
         pytest.param("fedprox", marks=pytest.mark.slow),
     ],

@@ -40,7 +40,7 @@ def fedavg(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return run(tmp_path_factory.mktemp("fedavg") / "run", algorithm="fedavg", **DIGITS)
 
 
-@pytest.mark.parametrize("algorithm", ["fedpvr", "scaffold"])
+@pytest.mark.parametrize("algorithm", ["fedpvr", pytest.param("scaffold", marks=pytest.mark.slow)])
 def test_derived_trains_as_explicit_to_the_bit_at_the_uplink_of_fedavg(
     tmp_path: Path, fedavg: list[dict[str, Any]], algorithm: str
 ) -> None:
@@ -67,7 +67,13 @@ def test_c_is_sent_where_clients_cannot_know_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"eta_g": 0.5}, {"weighting": "examples"}, {"codec": ("down=fp16",)}], ids=str
+    "change",
+    [
+        {"eta_g": 0.5},
+        pytest.param({"weighting": "examples"}, marks=pytest.mark.slow),
+        pytest.param({"codec": ("down=fp16",)}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_c_is_sent_where_x_is_not_the_plain_mean(tmp_path: Path, change: dict[str, Any]) -> None:
     settings = DIGITS | {"rounds": 3} | change
