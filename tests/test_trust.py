@@ -346,6 +346,7 @@ def test_an_update_that_cannot_be_true_is_rejected_and_the_others_go_on(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("aggregation", ["mean", "median", "trimmed:0.2"])
 def test_on_the_demo_a_traitor_costs_no_more_than_three_points_against_one_who_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aggregation: str
