@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.processes import Federation
+
+ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
 # The same examples every time, and a slow one proves nothing. Others: pytest --hypothesis-profile exploring.
@@ -34,3 +37,13 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
     federation = Federation(tmp_path)
     yield federation
     federation.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For whoever asks git, this tree as it is now is the only commit: it need not be a clone."""
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "repository"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(ROOT))
+    who = ["-c", "user.name=tests", "-c", "user.email=tests@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "the tree as it is"]):
+        subprocess.run(["git", *words], cwd=ROOT, check=True)

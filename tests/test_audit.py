@@ -48,9 +48,7 @@ def test_files_that_git_does_not_track_are_not_looked_at(tmp_path: Path) -> None
     assert secrets(tmp_path) == []
 
 
-def test_there_is_no_secret_in_this_tree() -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout")
+def test_there_is_no_secret_in_this_tree(repository: None) -> None:
     assert secrets(ROOT) == []
 
 

@@ -420,9 +420,8 @@ def test_every_way_of_training_can_be_replayed(federation: Federation, case: str
     assert found("stats", capture, "--run-dir", run)["differences"] == []
 
 
+@pytest.mark.tcpdump
 def test_tcpdump_beside_a_live_run_and_the_kernels_count(federation: Federation) -> None:
-    if shutil.which("tcpdump") is None:
-        pytest.skip("tcpdump is not installed; the recorded run in tests/data covers the decoding")
     federation.server("--num-clients", "2", "--rounds", "2", "--capture", "own.fedwire")
     port = federation.address.rpartition(":")[2]
     pcap, said = federation.folder / "run.pcap", federation.folder / "tcpdump.log"
@@ -432,8 +431,7 @@ def test_tcpdump_beside_a_live_run_and_the_kernels_count(federation: Federation)
         sniffer = subprocess.Popen(["tcpdump", *flags, f"tcp port {port}"], stderr=log)
     try:
         wait_until(lambda: "listening on" in said.read_text() or sniffer.poll() is not None, "tcpdump starts")
-        if sniffer.poll() is not None:
-            pytest.skip(f"tcpdump may not capture here: {said.read_text().strip()}")
+        assert sniffer.poll() is None, f"tcpdump must be allowed to capture: {said.read_text().strip()}"
         for name in ("a", "b"):
             federation.client(name)
         federation.finish()

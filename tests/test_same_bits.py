@@ -90,11 +90,9 @@ def test_every_case_is_simulated_and_goes_over_grpc() -> None:
     assert set(MIXED) <= CASES.keys()
 
 
-def test_a_revision_is_checked_out_whole(tmp_path: Path) -> None:
-    if not (ROOT / ".git").exists():
-        pytest.skip("this tree is not a clone")
-    check_out("HEAD", tmp_path)
-    assert (tmp_path / "pyproject.toml").exists()
+def test_a_revision_is_checked_out_whole(tmp_path: Path, repository: None) -> None:
+    check_out("HEAD", tmp_path / "base")
+    assert (tmp_path / "base" / "pyproject.toml").exists()
     with pytest.raises(SystemExit, match="no revision 'nowhere'"):
         check_out("nowhere", tmp_path)
 
