@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from common.errors import Fault, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
@@ -19,6 +18,7 @@ from fedserver.members.seats import Member
 from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
+from fedserver.store.spool import Stream
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32
@@ -134,43 +134,58 @@ class Uploads:
         self._members.presence.seen_to_move(i)
 
     @asynccontextmanager
-    async def _watched(self, call: CountedCall, replaced: asyncio.Event) -> AsyncIterator[_Watch]:
+    async def _watched(self, call: CountedCall, stream: Stream) -> AsyncIterator[_Watch]:
         """Ends the block for a stream without progress, and for one that another has taken the place of.
 
         The former must not hold its place for ever; a slow one may take all its time.
         """
-        watch = _Watch()
+        watch = _Watch(call, self._traffic)
         try:
             async with asyncio.timeout(None) as limit:
-                looking = asyncio.create_task(self._look_after(limit, watch, call, replaced))
-                try:
+                with watch.over(limit, stream):
                     yield watch
-                finally:
-                    looking.cancel()
         except TimeoutError:
-            if replaced.is_set():
+            if stream.ended:
                 raise SupersededError("another stream of this client goes on with its update") from None
             raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update") from None
 
-    async def _look_after(
-        self, limit: asyncio.Timeout, watch: _Watch, call: CountedCall, replaced: asyncio.Event
-    ) -> None:
-        """Lets the time of a stream end when it is replaced, or has got nowhere since the last look."""
-        frames, num_bytes = 0, -IDLE_BYTES
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_S):
-                    await replaced.wait()
-                    break
-            bytes_now = self._traffic.progress(call)
-            if watch.frames == frames and (bytes_now is None or bytes_now - num_bytes < IDLE_BYTES):
-                break
-            frames, num_bytes = watch.frames, bytes_now or 0
-        limit.reschedule(asyncio.get_running_loop().time())
 
-
-@dataclass
 class _Watch:
-    """What is seen of an upload."""
+    """Lets the time of a stream end when it is replaced, or has got nowhere since the last look."""
 
-    frames: int = 0
+    def __init__(self, call: CountedCall, traffic: Traffic) -> None:
+        self.frames = 0
+        """That have come."""
+        self._call = call
+        self._traffic = traffic
+        self._seen = 0, -IDLE_BYTES
+        """Frames and bytes at the last look."""
+        self._next: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def over(self, limit: asyncio.Timeout, stream: Stream) -> Iterator[None]:
+        """Watches while the block runs."""
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            limit.reschedule(loop.time())
+
+        def look() -> None:
+            if self._moves():
+                self._next = loop.call_later(IDLE_S, look)
+            else:
+                end()
+
+        self._next = loop.call_later(IDLE_S, look)
+        stream.on_end = end
+        try:
+            yield
+        finally:
+            stream.on_end = None
+            self._next.cancel()
+
+    def _moves(self) -> bool:
+        frames, num_bytes = self._seen
+        bytes_now = self._traffic.progress(self._call)
+        self._seen = self.frames, bytes_now or 0
+        return self.frames > frames or (bytes_now is not None and bytes_now - num_bytes >= IDLE_BYTES)
