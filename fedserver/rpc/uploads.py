@@ -15,18 +15,16 @@ from fedserver.access.authenticate import Caller
 from fedserver.events.rounds import UpdateAccepted
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
+from fedserver.rpc.places import Place, QuickPlaces
 from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
-from fedserver.store.spool import Stream
+from fedserver.run.run import Run
+from fedserver.store.spool import Stream, Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
-MAX_QUICK = 8
-"""Those of them that have begun just now: on a quick link more at once take more memory and no less time."""
-QUICK_S = 2.0
-"""How long an upload has begun just now; after that it is slow, and others must not wait for it."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
 IDLE_BYTES = 1024
@@ -42,7 +40,7 @@ class Uploads:
         self._traffic = traffic
         self._emit = emit
         self._places = asyncio.Semaphore(MAX_UPLOADS)
-        self._quick = asyncio.Semaphore(MAX_QUICK)
+        self._quick = QuickPlaces()
 
     async def take(
         self,
@@ -60,27 +58,9 @@ class Uploads:
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
-            async with self._places, self._quick_one():
+            async with self._places, self._quick.one() as place:
                 self._members.leases.upload_begins(member.index)
-                return await self._receive(frames, call, caller, current, member, update, start)
-
-    @asynccontextmanager
-    async def _quick_one(self) -> AsyncIterator[None]:
-        """Waits until it is the turn of another quick upload; one that takes long does not count any more."""
-        await self._quick.acquire()
-        counts = [True]
-
-        def end() -> None:
-            if counts:
-                counts.clear()
-                self._quick.release()
-
-        slow = asyncio.get_running_loop().call_later(QUICK_S, end)
-        try:
-            yield
-        finally:
-            slow.cancel()
-            end()
+                return await self._receive(frames, call, caller, current, member, update, start, place)
 
     async def _receive(
         self,
@@ -91,6 +71,7 @@ class Uploads:
         member: Member,
         update: Update,
         start: Position,
+        place: Place,
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
         run = self._board.require_run()
@@ -106,6 +87,7 @@ class Uploads:
                     upload.require_current(stream)
                     upload.add(chunk)
                     watch.frames += 1
+                    place.moved = True
                     here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
                     self._progress(member.index, here)
             update = await run.aside(decode, run, current, member, update, *upload.mapped())
@@ -119,6 +101,10 @@ class Uploads:
             raise
         caller.require_admitted()
         upload.require_current(stream)
+        return self._counted(run, member, update, upload)
+
+    def _counted(self, run: Run, member: Member, update: Update, upload: Upload) -> Outcome:
+        """Takes an update that is whole and good, unless it comes too late."""
         outcome = self._board.verdict(member.index, update.round)
         if outcome is not Outcome.ACCEPTED:
             run.spool.drop(member.index, upload)

@@ -24,6 +24,7 @@ from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
+from fedserver.resources import give_back
 from fedserver.results.trail import Trail
 from fedserver.run.board import Board
 from fedserver.run.close import Tidying, close, norms
@@ -217,4 +218,5 @@ class Rounds:
             supervision.cancel()
         require_enough(current, rule, reasons)
         current.release()
+        await run.aside(give_back, len(coming))
         return await run.aside(fold.close, standing.flat, self._emit)
