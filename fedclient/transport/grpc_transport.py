@@ -45,8 +45,6 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.http2.bdp_probe", 0),
     # A connection of its own for every client, also for several in one process.
     ("grpc.use_local_subchannel_pool", 1),
-    # Who waits for a frame reads it, instead of a thread that wakes it up then.
-    (ChannelOptions.SingleThreadedUnaryStream, 1),
     ("grpc.max_receive_message_length", max(call.max_reply_bytes for call in CALLS.values())),
     ("grpc.service_config", json.dumps(_LIMITS)),
 ]
@@ -69,6 +67,10 @@ class GrpcTransport:
         self._server = server
         self._credentials = credentials
         options = [*_OPTIONS, ("grpc.http2.lookahead_bytes", window_bytes)]
+        # In the main thread, where signals end it, who waits for a frame reads it too: that is quicker than
+        # to be woken by another thread. Clients in threads are ended by what only Python code hears.
+        if threading.current_thread() is threading.main_thread():
+            options.append((ChannelOptions.SingleThreadedUnaryStream, 1))
         self._channel = open_channel(server, credentials, options)
         self._lost = ""
         # TLS lets no damaged byte through, so nothing but the whole connection can get lost.
