@@ -31,13 +31,15 @@ class PurposeBytes:
     """Buffers, such as statistics of normalisation."""
     control: Count
     """Control variates: c or c_i."""
+    frozen: Count = 0
+    """Tensors that stay as they are, on their way to a client that has not got them."""
     other: Count
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
 
     @property
     def total(self) -> int:
         """All purposes together."""
-        return self.model + self.buffer + self.control + self.other
+        return self.model + self.buffer + self.control + self.frozen + self.other
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,6 +64,30 @@ class MomentumIgnored(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitIncomplete(Event):
+    """Not all first values come from the file that was given."""
+
+    path: str
+
+    def text(self) -> str:
+        return f"--init {self.path}: the rest starts from the seed ({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorsApart(Event):
+    """Not all tensors are shared."""
+
+    personal: int
+    frozen: int
+    others: int
+
+    def text(self) -> str:
+        told = f"{self.others} tensors are shared, {self.personal} personal, {self.frozen} frozen"
+        why = "; x is not evaluated here, as clients keep a part of the model" if self.personal else ""
+        return told + why
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResumed(Event):
     """A new process goes on after the last closed round."""
 
