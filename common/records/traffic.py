@@ -31,15 +31,19 @@ class PurposeBytes:
     """Buffers, such as statistics of normalisation."""
     control: Count
     """Control variates: c or c_i."""
-    frozen: Count = 0
-    """Tensors that stay as they are, on their way to a client that has not got them."""
     other: Count
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
+    frozen: Count | None = None
+    """Tensors that stay as they are, on their way to clients that have not got them; missing if none were."""
 
     @property
     def total(self) -> int:
         """All purposes together."""
-        return self.model + self.buffer + self.control + self.frozen + self.other
+        return sum(self.by_name().values())
+
+    def by_name(self) -> dict[str, int]:
+        """Those purposes that have a count."""
+        return {name: count for name, count in vars(self).items() if count is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

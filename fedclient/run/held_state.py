@@ -52,7 +52,7 @@ class HeldState:
     def settled(self, received: ReceivedRound) -> Flat:
         """c_i and the rest as of the round that the server says counts; drops those of all others."""
         task, counted = received.task, received.counted_round
-        layout = task.state_layout
+        layout, residuals = task.state_layout, task.encoding.residuals
         if not layout.specs:
             return layout.allocate()
         source = phases.state_source(
@@ -68,7 +68,7 @@ class HeldState:
             if source is StateSource.SERVER and received.lost_variate is not None:
                 self._emit(VariateReturned(round=counted, clipped=here))
                 state[: len(received.lost_variate)] = received.lost_variate
-            elif task.encoding.residuals.specs:
+            elif residuals.specs:
                 self._emit(ResidualsLost(round=counted))
             if task.personal.specs and not here:
                 self._emit(PersonalLost(round=counted))
