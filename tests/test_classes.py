@@ -154,8 +154,11 @@ def _assert_nothing_personal_was_sent(federation: Federation, kept: list[dict[st
     assert {row["tensor"] for row in statistics["tensors"] if row["purpose"] != "other"} == {*FROZEN, *SHARED}
     assert [verdict["same"] for verdict in found("replay", str(capture), "--run-dir", run)] == [True] * ROUNDS
     data = capture.read_bytes()
-    start = {name: dict(problem.network(3).double().named_parameters())[name] for name in PERSONAL}
-    for own in (start, *kept):
+    start: dict[str, Tensor] = {
+        name: dict(problem.network(3).double().named_parameters())[name] for name in PERSONAL
+    }
+    everybody = [start, *kept]
+    for own in everybody:
         assert all(tensor.detach().numpy().tobytes() not in data for tensor in own.values())
     traffic = json.loads((federation.folder / "run" / "traffic.json").read_text())
     encoded = sum(sum(counts.values()) for counts in traffic["bytes"].values())
@@ -197,7 +200,7 @@ def test_a_client_that_lost_its_state_asks_for_frozen_tensors_and_starts_its_own
 )
 def test_a_simulation_with_classes_is_the_federation(federation: Federation, algorithm: str) -> None:
     settings = DIGITS | {"rounds": 3, "algorithm": algorithm, "momentum": 0.5, "validation": 0.2}
-    apart = {"personal": ("classifier",), "freeze": ("features.0",)}
+    apart: dict[str, Any] = {"personal": ("classifier",), "freeze": ("features.0",)}
     simulate(RunConfig(**settings, **apart), federation.folder / "simulated", unheard)
     flags = [part for k, v in settings.items() for part in ("--" + k.replace("_", "-"), str(v))]
     federation.server(*flags, "--personal", "classifier", "--freeze", "features.0")
@@ -220,8 +223,8 @@ def rounds_of(folder: Path, **settings: Any) -> list[dict[str, Any]]:
 
 
 def test_vgg11_with_frozen_convolutions_costs_what_its_classifier_costs(tmp_path: Path) -> None:
-    records = rounds_of(tmp_path / "run", model="vgg11", algorithm="fedavg", freeze=("features",))
-    network = build_model(ModelSpec(name="vgg11", num_classes=10, image_shape=(1, 8, 8)), 0)
+    records = rounds_of(tmp_path / "run", model="vgg11", width=0.25, algorithm="fedavg", freeze=("features",))
+    network = build_model(ModelSpec(name="vgg11", num_classes=10, image_shape=(1, 8, 8), width=0.25), 0)
     sizes = {name: 4 * parameter.numel() for name, parameter in network.named_parameters()}
     trunk = sum(size for name, size in sizes.items() if name.startswith("features."))
     classifier = sum(sizes.values()) - trunk

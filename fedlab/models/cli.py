@@ -33,9 +33,11 @@ from fedserver.task import Task
     type=click.Path(path_type=Path),
     help="Write the model's first weights to this safetensors file instead, for fedserver run --init.",
 )
-@checked_option("seed", help="With --export: fixes the weights.")
-@checked_option("input_shape", help="With --export: the shape of one example.  [default: the usual one]")
-@checked_option("input_dtype", help="With --export: what examples consist of.")
+@checked_option("seed")
+@click.option("--input-shape", "shape", metavar="CxHxW", help="Of one example.  [default: the usual one]")
+@click.option(
+    "--dtype", type=click.Choice(("float32", "float64")), default="float32", help="Of what is exported."
+)
 def model(
     name: str,
     num_classes: int,
@@ -43,8 +45,8 @@ def model(
     as_json: bool,
     export: Path | None,
     seed: int,
-    input_shape: str | None,
-    input_dtype: str,
+    shape: str | None,
+    dtype: str,
     **patterns: tuple[str, ...],
 ) -> None:
     """Show a model's tensors, the class of each, and what that means for traffic.
@@ -55,13 +57,13 @@ def model(
     if export is not None:
         from fedlab.models.export import export_model
 
-        task = Task(input_shape=input_shape or "x".join(map(str, names.usual_shape(name))))
+        task = Task(input_shape=shape or "x".join(map(str, names.usual_shape(name))))
         task.check_shape()
         spec = ModelSpec(
             name=name,
             num_classes=num_classes,
             image_shape=task.example_shape,
-            dtype="float32" if input_dtype == "uint8" else input_dtype,
+            dtype=dtype,
             width=width,
         )
         click.echo(f"{export}: {name} from {export_model(spec, seed, export)}")

@@ -174,7 +174,7 @@ class ModelSpec(_message.Message):
     """Factor on the number of channels of a built-in model; 1 is the original."""
     frozen_sha256: _builtins.str
     """SHA-256, in hexadecimal digits, over the fingerprint of the frozen tensors (as hexadecimal digits) and then their
-    bytes, in the order of the model; empty if there are none. A client that has no tensors of this digest asks for them.
+    bytes, in the order of the model; empty if there are none. A client that has no such tensors asks for them.
     """
     @_builtins.property
     def image_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
