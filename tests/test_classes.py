@@ -21,8 +21,10 @@ from common.tensors.classes import FrozenTensors, TensorClass, TensorClasses
 from common.tensors.layout import NOTHING, Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
+from fedclient.rpc.connection import Seat
 from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import receive_round
+from fedclient.run.prepare import seated_classes
 from fedclient.store.memory_state import MemoryState
 from fedclient.store.state import RunFiles
 from fedlab.simulate import simulate
@@ -262,6 +264,25 @@ def test_a_server_that_sends_frozen_tensors_unasked_or_wrongly_is_refused() -> N
     header.tensors.extend(manifest(Encoding(classes.frozen)))
     with pytest.raises(WireError, match="no such FROZEN tensor in this run"):
         receive_round(header, iter(()), classes.shared, Download(), NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ({"personal": ("tail",)}, "the model has no tensor 'tail', which is to be personal"),
+        ({"frozen": ("conv.weight",)}, "frozen tensors have a SHA-256"),
+        ({"frozen_digest": "0" * 64}, "frozen tensors have a SHA-256"),
+        (
+            {"personal": ("bn.weight",), "frozen": ("bn.weight",), "frozen_digest": "0" * 64},
+            "bn.weight is selected by --personal and by --freeze",
+        ),
+    ],
+)
+def test_a_server_whose_classes_make_no_sense_is_refused(claims: dict[str, Any], message: str) -> None:
+    spec = ModelSpec(name="cnn", num_classes=2, image_shape=(1, 8, 8))
+    seat = Seat("a1", 0, 1, 0, spec, "", (), (0.0,), (1.0,), None, [], **claims)
+    with pytest.raises(WireError, match=message):
+        seated_classes(seat, SPECS)
 
 
 def test_frozen_tensors_are_kept_by_their_values(tmp_path: Path) -> None:

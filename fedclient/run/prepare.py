@@ -62,7 +62,7 @@ def prepare(
             f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
-    classes = _classes(seat, specs)
+    classes = seated_classes(seat, specs)
     layout_of_images = memory_format(model, dataset.image_shape)
     batches = Batches(dataset, config.device, layout_of_images)
     trainer = Trainer(model, batches, seat.seed, seat.index, OwnTensors(model, classes))
@@ -77,7 +77,7 @@ def prepare(
     )
 
 
-def _classes(seat: Seat, specs: list[TensorSpec]) -> TensorClasses:
+def seated_classes(seat: Seat, specs: list[TensorSpec]) -> TensorClasses:
     """What the server says of each tensor, after checking that it makes sense."""
     if bool(seat.frozen) != bool(re.fullmatch("[0-9a-f]{64}", seat.frozen_digest)):
         raise WireError.broken_contract("frozen tensors have a SHA-256, and nothing else has one")
