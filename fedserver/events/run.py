@@ -79,10 +79,13 @@ class TensorsApart(Event):
 
     personal: int
     frozen: int
-    others: int
+    shared: int
+    reduced: int
+    """Of those that are shared."""
 
     def text(self) -> str:
-        told = f"{self.others} tensors are shared, {self.personal} personal, {self.frozen} frozen"
+        told = f"{self.shared} tensors are shared, {self.personal} personal, {self.frozen} frozen; "
+        told += f"{self.reduced} are in S_svr"
         why = "; x is not evaluated here, as clients keep a part of the model" if self.personal else ""
         return told + why
 

@@ -86,23 +86,25 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
 
 
 def tell_of_idle_settings(run: Run, emit: Emit) -> None:
-    """Says which settings act on nothing in this run."""
-    momentum, layout = run.config.momentum, run.layout
-    svr, parameters = (
-        [layout.specs[k].name for k in layout.indices(purpose)]
-        for purpose in (Purpose.CONTROL, Purpose.MODEL)
-    )
-    if ignores_momentum(momentum, svr, parameters):
+    """Says which settings act on nothing in this run, and what else its user may not expect."""
+    momentum, classes = run.config.momentum, run.classes
+    trained = [
+        spec.name
+        for spec in run.prepared.specs
+        if spec.purpose is Purpose.MODEL and classes.of[spec.name] is not TensorClass.FROZEN
+    ]
+    if ignores_momentum(momentum, classes.names(TensorClass.REDUCED), trained):
         emit(MomentumIgnored(momentum=momentum))
     if run.prepared.init_told:
         emit(InitIncomplete(path=run.config.init or "", reason=run.prepared.init_told))
-    kinds = Counter(run.classes.of.values())
+    kinds = Counter(classes.of.values())
     if kinds[TensorClass.PERSONAL] or kinds[TensorClass.FROZEN]:
         emit(
             TensorsApart(
                 personal=kinds[TensorClass.PERSONAL],
                 frozen=kinds[TensorClass.FROZEN],
-                others=kinds[TensorClass.SHARED] + kinds[TensorClass.REDUCED],
+                reduced=kinds[TensorClass.REDUCED],
+                shared=kinds[TensorClass.SHARED] + kinds[TensorClass.REDUCED],
             )
         )
 

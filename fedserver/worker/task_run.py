@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,9 @@ class TorchlessWorker:
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """The model of the file."""
+        return await asyncio.to_thread(self._read, config)
+
+    def _read(self, config: RunConfig) -> Prepared:
         assert config.init is not None, "a run without torch starts from a file"
         file = read_init(config.init)
         known = file.description
