@@ -55,7 +55,11 @@ class OwnTensors:
         views = tensor_views(self.personal, state[len(state) - self.personal.num_bytes :])
         return {name.removeprefix(PERSONAL): view for name, view in views.items()}
 
-    def unchanged(self, model: nn.Module) -> dict[str, Tensor]:
+    def beside_x(self, model: nn.Module, state: Flat) -> dict[str, Tensor]:
+        """All that a model has beside x, for a client with this state."""
+        return self.trained(state) | self._unchanged(model)
+
+    def _unchanged(self, model: nn.Module) -> dict[str, Tensor]:
         """The frozen tensors; buffers are copies, because a module might write into its own."""
         if not self._frozen:
             return {}

@@ -61,7 +61,7 @@ class Trainer:
         started = time.monotonic()
         tensors = RoundTensors(task, state)
         personal = self.own.trained(tensors.next_state)
-        trained = self._start_from_x(tensors, personal)
+        trained = self._start_from_x(tensors)
         with kept_until_the_end():
             accuracy = self._validate(task)
             steps, loss = self._steps(task, tensors, personal)
@@ -80,10 +80,10 @@ class Trainer:
             seconds=time.monotonic() - started,
         )
 
-    def _start_from_x(self, tensors: RoundTensors, personal: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
         trained = _on(self._batches.device, tensors.y)
-        others = tensors.buffers | personal | self.own.unchanged(self._model)
+        others = tensors.buffers | self.own.beside_x(self._model, tensors.next_state)
         bind(self._model, trained | _on(self._batches.device, others))
         return trained
 
