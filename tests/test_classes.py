@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from tests import oracle, problem
 from tests.killpoint import trap
-from tests.processes import Federation
+from tests.processes import Federation, lasting_address
 from tests.rules import rules
+from tests.test_chaos import points
 from tests.test_federation import ETA_L, FLAGS, ROUNDS, SHARDS, STEPS, assert_equal
 from tests.test_fedwire import found
 
@@ -43,6 +45,10 @@ SPECS = [
     TensorSpec("bn.weight", "float32", (2,)),
     TensorSpec("bn.running_mean", "float32", (2,), Purpose.BUFFER),
     TensorSpec("head.weight", "float32", (3, 2)),
+]
+CHAOS = [
+    *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2"),
+    *("--rounds", str(ROUNDS), "--local-steps", "3", "--algorithm", "scaffold", "--codec", "up=int8"),
 ]
 DIGITS: dict[str, Any] = {"num_clients": 2, "rounds": 2, "local_steps": 1, "batch_size": 8}
 
@@ -313,3 +319,53 @@ def test_a_model_without_a_classifier_of_its_own_needs_svr_only_where_something_
     assert Layout(specs).num_bytes > 0
     classes = tensor_classes("fedpvr", specs, classifier_names(network), personal=("4",))
     assert classes.names(TensorClass.REDUCED) == (), "the classifier is personal, so nothing is reduced"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """Nothing goes wrong."""
+    federation = Federation(tmp_path_factory.mktemp("undisturbed"))
+    federation.server(*CHAOS, *APART)
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.finish()
+    yield federation
+    federation.close()
+
+
+def assert_same(federation: Federation, other: Federation) -> None:
+    """x, and what each client keeps for itself, byte for byte."""
+    assert federation.bytes("model") == other.bytes("model")
+    for name in ("a", "b"):
+        ours, theirs = (personal_of(each, name) for each in (federation, other))
+        assert ours.keys() == theirs.keys() == set(PERSONAL)
+        assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", points(of_server=False))
+def test_a_client_killed_at_a_point_keeps_what_is_personal(
+    undisturbed: Federation, federation: Federation, point: str
+) -> None:
+    federation.server(*CHAOS, *APART)
+    federation.client("b")
+    federation.client("a", process="doomed", through=trap("kill", point, 2))
+    federation.wait_for_death("doomed")
+    federation.client("a")
+    federation.finish()
+    assert_same(federation, undisturbed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["mid-fold", "before the checkpoint", "after the checkpoint"])
+def test_a_server_killed_at_a_point_leaves_alone_what_is_personal(
+    undisturbed: Federation, federation: Federation, point: str
+) -> None:
+    killed = trap("kill", point, 2)
+    address = federation.server(*CHAOS, *APART, listen=lasting_address(), name="doomed", through=killed)
+    for name in ("a", "b"):
+        federation.client(name)
+    federation.wait_for_death("doomed")
+    federation.server(*CHAOS, *APART, listen=address)
+    federation.finish()
+    assert_same(federation, undisturbed)
