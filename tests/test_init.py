@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from common.data import datasets
 from common.data.partition_file import write_partition
+from common.data.torchvision_import import torchvision_datasets
 from common.errors import ConfigError
 from common.events import unheard
 from common.models.build import build_model, tensor_specs
@@ -228,6 +229,7 @@ def test_a_server_without_torch_that_needs_it_says_in_one_line_what_to_give(fede
 def test_a_model_of_torchvision_is_exported_without_a_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    torchvision_datasets()  # Makes torchvision fit for import.
     from torchvision.models import squeezenet1_1
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "cache"))
