@@ -17,6 +17,7 @@ A round, in order; x, c, y_i and c_i are named where they are
     run.turn           c, where it did not come, from x and the x before (`LastBroadcast`, in memory);
                        c_i from variate-R.safetensors, R the round that the server counts; others are deleted
     training.train     copies x into a buffer that the model's parameters are views of, and trains it to y_i;
+                       personal tensors are views of the state, beside c_i; frozen ones stay as they came
                        encodes y_i, and c_i+ follows from what is encoded: `Update.payload`, `Update.state`
     run.turn           c_i+ to variate-R.safetensors beside c_i, the payload to update.parcel
     rpc.connection     pushes y_i and c_i+ in chunks of the payload, from where an upload broke off

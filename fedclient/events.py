@@ -109,6 +109,16 @@ class ResidualsLost(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PersonalLost(Event):
+    """The client has lost its personal tensors, which nobody else has."""
+
+    level: ClassVar[Level] = Level.WARNING
+
+    def text(self) -> str:
+        return f"the personal tensors of round {self.round} are lost; they start again from the seed"
+
+
+@dataclass(frozen=True, kw_only=True)
 class StateDamaged(Event):
     """A c_i on disk, or what coding left out, is not as it was written."""
 

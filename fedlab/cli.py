@@ -18,8 +18,8 @@ from common.data import datasets
 from common.data.partition_file import write_partition
 from common.errors import ConfigError
 from common.events import Emit
-from common.models import names
 from fedlab.experiments import cli as experiments
+from fedlab.models import cli as models
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -117,30 +117,6 @@ def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
     click.echo(f"report: {out}")
 
 
-@main.command(epilog=commandline.example("fedlab model resnet8 --num-classes 100 --json"))
-@click.argument("name")
-@click.option("--num-classes", type=click.IntRange(2), default=10, help="C.")
-@checked_option("width")
-@checked_option("svr")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def model(name: str, num_classes: int, width: float, svr: tuple[str, ...], as_json: bool) -> None:
-    """Show a model's tensors, which of them are in S_svr, and what that means for traffic.
-
-    NAME is a built-in model or module:factory, imported from the current directory.
-    """
-    names.require_known(name)
-    from rich.console import Console
-
-    from fedlab.console import show_model
-    from fedlab.modelcard import model_card
-
-    card = model_card(name, num_classes, width, svr)
-    if as_json:
-        click.echo(json.dumps(asdict(card), indent=2))
-    else:
-        show_model(card, Console())
-
-
 @main.command("presets", epilog=commandline.example("fedlab presets --json"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_presets(as_json: bool) -> None:
@@ -210,5 +186,6 @@ def partition(
     show_shards(counts, Console())
 
 
+main.add_command(models.model)
 main.add_command(experiments.compare)
 main.add_command(experiments.reproduce)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fedlab.demo import TARGET, DemoRow
 from fedlab.experiments.compare import ComparisonRow
-from fedlab.modelcard import ModelCard
+from fedlab.models.card import ModelCard
 from fedserver.worker.partition import Indices
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -110,11 +110,17 @@ def _bar(n: int, most: int) -> str:
 
 def show_model(card: ModelCard, console: Console) -> None:
     """A line for each tensor, and the traffic of each algorithm."""
-    table = Table("tensor", "shape", "dtype", "purpose", "S_svr")
+    table = Table("tensor", "shape", "dtype", "purpose", "class")
     for tensor in card.tensors:
         shape = "x".join(map(str, tensor.shape)) or "scalar"
-        table.add_row(tensor.name, shape, tensor.dtype, tensor.purpose, "yes" if tensor.svr else "")
+        table.add_row(tensor.name, shape, tensor.dtype, tensor.purpose, tensor.kind)
     console.print(table)
+    if card.d < card.parameters:
+        apart = card.parameters - card.d
+        console.print(
+            f"{apart:,} of {card.parameters:,} parameters are personal or frozen and in no round's messages",
+            highlight=False,
+        )
     console.print(
         f"d = {card.d:,} parameters, v = {card.v:,} in S_svr; floats per client and round: "
         f"FedAvg 2 d, FedPVR {card.multiplier:.4f} d, SCAFFOLD 4 d; with --variates derived 2 d for all",

@@ -14,19 +14,21 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from common import plugin
 from common.errors import ConfigError
 from common.events import Emit, unheard
 from common.models.build import build_model
+from common.models.spec import ModelSpec
 from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, Layout
+from common.tensors.torch_views import bind
 from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
@@ -77,13 +79,15 @@ def _take_turns(
 ) -> None:
     """All rounds and the end. Clients are made when they are drawn; names are in the order of indices."""
     # A model is bound to its client's tensors in every turn, and a built-in one holds nothing else.
-    build = build_model if plugin.is_plugin(config.model) else lru_cache(maxsize=1)(build_model)
+    build: Build = build_model if plugin.is_plugin(config.model) else _OneModel()
+    frozen: dict[str, Flat] = {}
     some = config.clients_per_round not in (None, config.num_clients)
     clients: dict[int, Daemon] = {}
     for r in range(1, config.rounds + 1):
         for i in federation.members.drawn(config.seed, r, config.clients_per_round):
             if i not in clients:
-                clients[i] = _client(f"client-{i}", config, MemoryState(scratch if some else None), build)
+                state = MemoryState(scratch if some else None, frozen)
+                clients[i] = _client(f"client-{i}", config, state, build)
             clients[i].take_only_turn(connections[i], seats[i])
     for i, (connection, seat) in enumerate(zip(connections, seats, strict=True)):
         if i in clients:
@@ -102,6 +106,22 @@ def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daem
     site = Site(plugins=plugins, max_parameters=sys.maxsize, max_steps=sys.maxsize)
     config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site)
     return Daemon(config, state, unheard, build=build)
+
+
+class _OneModel:
+    """Builds a model once, and gives every client the same one, with the values that it had at first."""
+
+    def __init__(self) -> None:
+        self._model: nn.Module | None = None
+        self._first: dict[str, Tensor] = {}
+
+    def __call__(self, spec: ModelSpec, seed: int) -> nn.Module:
+        """All ask for the same."""
+        if self._model is None:
+            self._model = build_model(spec, seed)
+            self._first = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        bind(self._model, self._first)
+        return self._model
 
 
 def _join_all(connections: list[Connection], running: Future[None]) -> list[Seat]:

@@ -26,7 +26,15 @@ from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
-TASK_KEYS = (*(declared.name for declared in fields(Task)), "model", "width", "augment", "svr")
+TASK_KEYS = (
+    *(declared.name for declared in fields(Task)),
+    "model",
+    "width",
+    "augment",
+    "svr",
+    "personal",
+    "freeze",
+)
 """What a file that describes a task may say."""
 
 

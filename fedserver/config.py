@@ -14,6 +14,7 @@ from common.server_step.robust import Robustness
 from common.wire.codec_choice import Codecs
 from fedserver.settings import BELOW_1, COUNT, NOT_NEGATIVE, POSITIVE, Limit, Section, about, at_most, flag
 from fedserver.task import Task
+from fedserver.tensors.settings import TensorSettings
 
 START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
 MAX_CLIENTS = 10_000
@@ -22,7 +23,7 @@ PROX = {kind.prox_setting: kind.prox_default for kind in ALGORITHMS.values() if 
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Task):
+class RunConfig(Task, TensorSettings):
     """Settings of one run, in the paper's symbols where it has one."""
 
     num_clients: int = START.setting(
@@ -72,12 +73,6 @@ class RunConfig(Task):
     )
 
     width: float = MODEL.setting(1.0, "Factor on the channels of a built-in model, to save time.", POSITIVE)
-    svr: tuple[str, ...] = MODEL.setting(
-        (),
-        "Parameters with variance reduction: a glob or a module's name; repeatable; none for none.",
-        metavar="PATTERN",
-        if_unset="the model's classifier",
-    )
 
     local_epochs: int | None = TRAINING.setting(
         None, "E, passes of each client over its shard per round.", COUNT, if_unset="1"
@@ -182,6 +177,7 @@ class RunConfig(Task):
         for each in fields(self):
             about(each).require(each.name, getattr(self, each.name))
         self.check_task(self.dataset, partition=self.partition, image_size=self.image_size, cka=self.cka)
+        self.check_tensors(self.cka)
         self._check_clients()
         self._check_training()
         self._check_algorithm(ALGORITHMS[self.algorithm])

@@ -32,7 +32,7 @@ from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
 from fedserver.run.board import Phase
 from fedserver.store.run_dir import RunDir
-from fedserver.worker.process import WorkerProcess
+from fedserver.worker.process import worker_for
 
 FAREWELL_S = 10.0
 """How long a finished server waits for clients that have not heard of the end."""
@@ -87,7 +87,7 @@ async def serve(
         config, run_id = _continued(config, run_dir)
         capture = _capture(capture_path, emit, stack)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
-        worker = WorkerProcess()
+        worker = worker_for(config)
         stack.callback(worker.close)
         if tls is not None:
             stack.enter_context(HandshakeLog(refusals))

@@ -78,7 +78,7 @@ class Task:
                 raise ConfigError(
                     f"{flag(name)} needs data at the server, which a task has not; leave it out"
                 )
-        self._check_shape()
+        self.check_shape()
         if not 2 <= len(self.classes) <= MAX_CLASSES or len(set(self.classes)) < len(self.classes):
             raise ConfigError(
                 f"--classes must name 2 to {MAX_CLASSES} different classes, got {len(self.classes)}"
@@ -93,7 +93,8 @@ class Task:
         if not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
             raise ConfigError("--mean must be finite, and --std finite and positive")
 
-    def _check_shape(self) -> None:
+    def check_shape(self) -> None:
+        """Raises for a shape that is none."""
         text = self.input_shape or ""
         if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8}){0,7}", text):
             raise ConfigError(f"--input-shape must be numbers with x between them, got {text!r}")

@@ -28,13 +28,14 @@ _FILES = {
     "model": (Purpose.MODEL, Purpose.BUFFER),
     "control": (Purpose.CONTROL,),
     "client-control": (Purpose.CLIENT_CONTROL,),
+    "frozen": (Purpose.FROZEN,),
 }
 
 
 def export(
     capture: Capture, out: Path, r: int | None, client: str | None, problem: Callable[[str], None]
 ) -> list[Written]:
-    """Writes OUT/round-RRRRRR/{down,up}/CLIENT/{model,control,client-control}.safetensors; returns a list."""
+    """Writes OUT/round-RRRRRR/{down,up}/CLIENT/KIND.safetensors, of the kinds above; returns a list."""
     written: list[Written] = []
     found = Transfers(capture)
     for transfer in found:

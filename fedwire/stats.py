@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from common import json_files
@@ -143,5 +143,7 @@ def compare_with_run(found: Statistics, run_dir: Path) -> tuple[str, ...]:
 
 def _flat(counts: DirectionBytes | None) -> dict[tuple[str, str], int]:
     """Counts by direction and purpose, purposes by name."""
-    table = asdict(counts) if counts is not None else {}
-    return {(d, purpose): table[d][purpose] for d in DIRECTIONS if d in table for purpose in sorted(table[d])}
+    if counts is None:
+        return {}
+    tables = {d: getattr(counts, d).by_name() for d in DIRECTIONS}
+    return {(d, purpose): table[purpose] for d, table in tables.items() for purpose in sorted(table)}

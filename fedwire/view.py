@@ -116,11 +116,12 @@ def _short(value: Any) -> str:
 def show_statistics(found: Statistics) -> None:
     """Tables by round, client and tensor, and the comparison."""
     screen = _Screen()
-    rounds = _Rows("round", "direction", *PURPOSES, "total", left=("direction",))
+    purposes = [purpose for purpose in PURPOSES if getattr(found.bytes.down, purpose) is not None]
+    rounds = _Rows("round", "direction", *purposes, "total", left=("direction",))
     named = {("none" if r == 0 else str(r)): counts for r, counts in found.rounds.items()}
     for r, both in [*named.items(), ("all", found.bytes)]:
         for direction, counts in (("down", both.down), ("up", both.up)):
-            cells = (f"{getattr(counts, purpose):,}" for purpose in PURPOSES)
+            cells = (f"{getattr(counts, purpose) or 0:,}" for purpose in purposes)
             rounds.add(r, direction, *cells, f"{counts.total:,}")
     screen.show(rounds)
     clients = _Rows("client", "direction", "payload", "encoded", left=("client", "direction"))

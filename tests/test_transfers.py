@@ -38,8 +38,8 @@ def _started(folder: Path, *flags: str) -> Federation:
     return federation
 
 
-def _through(folder: Path, cut_after: int, *, up: bool) -> Federation:
-    federation = _started(folder)
+def _through(folder: Path, cut_after: int, *flags: str, up: bool) -> Federation:
+    federation = _started(folder, *flags)
     try:
         with Proxy(federation.address, [Fault("drop", up, cut_after)]) as proxy:
             federation.client("a", "--capture", "a.fedwire", server=proxy.address)
@@ -75,6 +75,15 @@ def test_a_download_that_was_cut_goes_on_where_it_stopped(tmp_path: Path, undist
         m for m in Capture(tmp_path / "a.fedwire", pytest.fail).messages if m.rpc == "PullRound" and m.up
     ]
     assert [m.round for m in requests if m.round == 1] == [1, 1], "two calls for one download"
+
+
+@pytest.mark.slow
+def test_a_download_of_frozen_tensors_that_was_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    federation = _through(tmp_path, NUM_BYTES // 2, "--freeze", "0", up=False)
+    assert _payload(federation, up=False) == NUM_BYTES, "nothing came twice"
+    messages = Capture(tmp_path / "a.fedwire", pytest.fail).messages
+    assert [m.round for m in messages if m.rpc == "PullRound" and m.up and m.round == 1] == [1, 1]
+    assert federation.rounds()[1]["bytes"]["down"]["model"] == 8 * (200_000 * 3 + 3)
 
 
 def test_a_link_that_breaks_again_and_again_is_no_silence(tmp_path: Path, undisturbed: bytes) -> None:

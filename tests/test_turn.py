@@ -99,8 +99,12 @@ class Client:
         sender = Sender("a1", "clinic", seat.fingerprint, 20)
         self.state = MemoryRunState()
         demands = Demands(seat, Site(), own_data=False)
-        equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
-        self.participant = Participant(equipment, None, self.told.append)
+        self._equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
+        self.participant = Participant(self._equipment, None, self.told.append)
+
+    def remember_in(self, files: RunFiles) -> None:
+        """Starts anew, with its state on disk."""
+        self.participant = Participant(replace(self._equipment, state=files), None, self.told.append)
 
     def round(self, r: int, **changes: object) -> ReceivedRound:
         """A round from the server."""
@@ -272,7 +276,8 @@ def test_a_client_that_cannot_go_on_ends_with_its_reason_even_if_nobody_hears_it
 
 
 def test_a_variate_that_is_damaged_is_asked_for_with_the_round(client: Client, tmp_path: Path) -> None:
-    client.participant._state = files = RunFiles(tmp_path)
+    files = RunFiles(tmp_path)
+    client.remember_in(files)
     feddyn = {"algorithm": "feddyn", "prox_weight": 0.1}
     client.turn(Server(client.round(1, **feddyn), ACCEPTED))
     (held,) = tmp_path.glob("variate-*")

@@ -15,6 +15,8 @@ from common.algorithms.feddyn import FedDyn
 from common.algorithms.fedprox import FedProx
 from common.algorithms.svr import FedPVR, Scaffold
 from common.errors import ConfigError
+from common.tensors.classes import TensorClass, TensorClasses
+from common.tensors.layout import Purpose, TensorSpec
 
 ALGORITHMS: dict[str, Algorithm] = {
     "fedpvr": FedPVR(),
@@ -44,13 +46,56 @@ def ignores_momentum(momentum: float, svr: Sequence[str], parameters: Sequence[s
     return momentum > 0 and set(svr) >= set(parameters)
 
 
-def matching(pattern: str, names: Sequence[str]) -> list[str]:
+def tensor_classes(
+    algorithm: str,
+    specs: Sequence[TensorSpec],
+    classifier: Sequence[str],
+    *,
+    svr: Sequence[str] = (),
+    personal: Sequence[str] = (),
+    freeze: Sequence[str] = (),
+) -> TensorClasses:
+    """The class of every tensor, from patterns. An algorithm's own S_svr leaves out what has a class.
+
+    Raises for a pattern that selects nothing, a tensor that two select, and a model with nothing to share.
+    """
+    parameters = [spec.name for spec in specs if spec.purpose is Purpose.MODEL]
+    apart = {
+        kind: _with_buffers({n for p in patterns for n in matching(p, [s.name for s in specs], flag)}, specs)
+        for kind, patterns, flag in (("personal", personal, "--personal"), ("frozen", freeze, "--freeze"))
+    }
+    reduced = svr_names(algorithm, svr, parameters, classifier)
+    if not svr:
+        reduced = tuple(name for name in reduced if not any(name in names for names in apart.values()))
+    classes = TensorClasses(specs, reduced=reduced, **apart)
+    if not set(classes.names(TensorClass.SHARED, TensorClass.REDUCED)).intersection(parameters):
+        raise ConfigError("--personal and --freeze leave no parameter to train together; select fewer")
+    return classes
+
+
+def _with_buffers(chosen: set[str], specs: Sequence[TensorSpec]) -> list[str]:
+    """Names, and buffers whose module has all its parameters among them: statistics follow their norm."""
+    own: dict[str, list[str]] = {}
+    for spec in specs:
+        if spec.purpose is Purpose.MODEL:
+            own.setdefault(spec.name.rpartition(".")[0], []).append(spec.name)
+    following = {module for module, names in own.items() if chosen.issuperset(names)}
+    return [
+        spec.name
+        for spec in specs
+        if spec.name in chosen
+        or (spec.purpose is Purpose.BUFFER and spec.name.rpartition(".")[0] in following)
+    ]
+
+
+def matching(pattern: str, names: Sequence[str], flag: str = "--svr") -> list[str]:
     """The names a pattern selects: a glob over the whole name, or a module's name for all that is in it."""
     if pattern in NOTHING:
         return []
     found = [name for name in names if fnmatchcase(name, pattern) or name.startswith(pattern + ".")]
     if not found:
+        what = "parameter" if flag == "--svr" else "tensor"
         raise ConfigError(
-            f"--svr {pattern!r} selects no parameter of {', '.join(names)} (to select none: --svr none)"
+            f"{flag} {pattern!r} selects no {what} of {', '.join(names)} (to select none: {flag} none)"
         )
     return found

@@ -73,7 +73,8 @@ RUN_DIRECTORY = (
     ),
     Entry(
         "model.safetensors",
-        "x after the last closed round, buffers included, by state-dict names. It follows the newest\n"
+        "x after the last closed round, buffers included, by state-dict names, and the frozen tensors;\n"
+        "nothing that is personal, which only clients have. It follows the newest\n"
         "checkpoint, by moments or, where rounds are quicker than the disk, by a few of them; when the\n"
         "server ends, or goes on after it was killed, they agree.",
     ),
@@ -102,8 +103,11 @@ RUN_DIRECTORY = (
 STATE_DIRECTORY = (
     Entry("run-ID/owner.json", "Whose state it is; that of another client or model is refused.", Owner),
     Entry(
-        "run-ID/variate-RRRRRR.safetensors", "The client's c_i after round RRRRRR, and what codecs left out."
+        "run-ID/variate-RRRRRR.safetensors",
+        "The client's c_i after round RRRRRR, what codecs left out (`residual.NAME`), and its personal\n"
+        "tensors (`personal.NAME`).",
     ),
+    Entry("run-ID/frozen.safetensors", "The frozen tensors, which the server sends once."),
     Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
 )
 

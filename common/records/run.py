@@ -58,6 +58,14 @@ class RunRecord(Record):
     """Classes that the model tells apart."""
     svr_names: tuple[str, ...]
     """Names of the tensors in S_svr."""
+    personal_names: tuple[str, ...] = ()
+    """Names of the tensors that each client keeps for itself."""
+    frozen_names: tuple[str, ...] = ()
+    """Names of the tensors that stay as they are."""
+    frozen_sha256: str = ""
+    """SHA-256 over their names, shapes and values; empty if there are none."""
+    init_sha256: str = ""
+    """SHA-256 of the file that the run started from; empty where the seed made all values."""
     class_names: tuple[str, ...]
     """By class number."""
     example_limit: Count | None = None

@@ -33,11 +33,17 @@ class PurposeBytes:
     """Control variates: c or c_i."""
     other: Count
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
+    frozen: Count | None = None
+    """Tensors that stay as they are, on their way to clients that have not got them; missing if none were."""
 
     @property
     def total(self) -> int:
         """All purposes together."""
-        return self.model + self.buffer + self.control + self.other
+        return sum(self.by_name().values())
+
+    def by_name(self) -> dict[str, int]:
+        """Those purposes that have a count."""
+        return {name: count for name, count in vars(self).items() if count is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

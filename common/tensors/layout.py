@@ -37,6 +37,7 @@ class Purpose(IntEnum):
     BUFFER = 2
     CONTROL = 3
     CLIENT_CONTROL = 4
+    FROZEN = 5
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,10 @@ class Layout:
     def payload_bytes(self, *purposes: Purpose) -> int:
         """Bytes of the tensors with these purposes, alignment left out."""
         return sum(self.specs[k].num_bytes for k in self.indices(*purposes))
+
+
+NOTHING = Layout([])
+"""No tensors at all."""
 
 
 def fingerprint(specs: Sequence[TensorSpec]) -> str:

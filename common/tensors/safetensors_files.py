@@ -18,7 +18,7 @@ from safetensors import SafetensorError, TensorSpec, deserialize, serialize_file
 
 from common.atomic import PRIVATE, replacing
 from common.errors import StateError
-from common.tensors.layout import Flat, Layout, Purpose
+from common.tensors.layout import DTYPES, Array, Flat, Layout, Purpose
 
 _NAMES = {
     "float32": "F32",
@@ -50,18 +50,25 @@ def write(
     *purposes: Purpose,
     note: dict[str, str] | None = None,
     synced: bool = True,
+    along: tuple[Layout, Flat] | None = None,
 ) -> None:
-    """Replaces `path` by the tensors of a flat buffer that have one of these purposes, and a note."""
-    raw = {layout.specs[index].name: layout.raw(flat, index) for index in layout.indices(*purposes)}
+    """Replaces `path` by the tensors of a flat buffer that have one of these purposes, and a note.
+
+    `along` are tensors of another buffer for the same file, all of them.
+    """
+    chosen = [(layout.specs[k], layout.raw(flat, k)) for k in layout.indices(*purposes)]
+    if along is not None:
+        chosen += [(spec, along[0].raw(along[1], k)) for k, spec in enumerate(along[0].specs)]
+    raw = {spec.name: values for spec, values in chosen}
     try:
         tensors = {
-            layout.specs[index].name: TensorSpec(
-                dtype=layout.specs[index].dtype,
-                shape=list(layout.specs[index].shape),
-                data_ptr=layout.raw(flat, index).ctypes.data,
-                data_len=layout.specs[index].num_bytes,
+            spec.name: TensorSpec(
+                dtype=spec.dtype,
+                shape=list(spec.shape),
+                data_ptr=values.ctypes.data,
+                data_len=spec.num_bytes,
             )
-            for index in layout.indices(*purposes)
+            for spec, values in chosen
         }
     except SafetensorError as error:
         raise StateError(f"{path} cannot be written: {error}") from error
@@ -96,7 +103,7 @@ def read_note(path: Path) -> dict[str, str]:
     return _note(path, header)
 
 
-def _note(path: Path, header: bytes) -> dict[str, str]:
+def _note(path: Path | str, header: bytes) -> dict[str, str]:
     try:
         found = json.loads(header)
     except (ValueError, RecursionError) as error:
@@ -112,10 +119,14 @@ def require_whole(path: Path) -> None:
     _checked(path)
 
 
-def read(path: Path, layout: Layout) -> Flat:
-    """The tensors of a file as a flat buffer; refuses one that is damaged or has not exactly this layout."""
+def read(path: Path, layout: Layout, *, others: bool = False) -> Flat:
+    """The tensors of a file as a flat buffer; refuses one that is damaged or has not exactly this layout.
+
+    `others`: it may have more tensors.
+    """
     found = _checked(path)
-    if found.keys() != {spec.name for spec in layout.specs}:
+    names = {spec.name for spec in layout.specs}
+    if not names <= found.keys() or (found.keys() != names and not others):
         raise StateError(f"{path} holds other tensors than this run's; remove it to start without it")
     flat = layout.allocate()
     for index, spec in enumerate(layout.specs):
@@ -129,6 +140,24 @@ def read(path: Path, layout: Layout) -> Flat:
     return flat
 
 
+def tensors_in(data: bytes, path: str) -> tuple[dict[str, tuple[str, Array]], dict[str, str]]:
+    """Types and elements of all tensors in a file of anybody's, by name, and its note."""
+    try:
+        found = dict(deserialize(data))  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise StateError(f"{path} is not a safetensors file: {error}") from error
+    note = _require_unchanged(path, data, found)
+    types = {short: name for name, short in _NAMES.items()}
+    tensors = {}
+    for name, entry in found.items():
+        if entry["dtype"] not in types:
+            raise StateError(f"{path}: {name} is {entry['dtype']}, which is not known here")
+        dtype = types[entry["dtype"]]
+        elements = np.frombuffer(entry["data"], DTYPES[dtype].storage)
+        tensors[name] = dtype, elements.reshape(tuple(entry["shape"]))
+    return tensors, note
+
+
 def _checked(path: Path) -> dict[str, dict[str, Any]]:
     """The tensors of a file by name, as safetensors gives them, if they are as they were written."""
     try:
@@ -136,8 +165,16 @@ def _checked(path: Path) -> dict[str, dict[str, Any]]:
         found = dict(deserialize(data))  # type: ignore[no-untyped-call]
     except (OSError, SafetensorError) as error:
         raise StateError(f"{path} cannot be read: {error}; remove it to start without it") from error
+    _require_unchanged(path, data, found)
+    return found
+
+
+def _require_unchanged(
+    path: Path | str, data: bytes, found: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """The note of a file whose checksum, where it has one, is right."""
     note = _note(path, data[8 : 8 + int.from_bytes(data[:8], "little")])
     tensors = {name: np.frombuffer(entry["data"], np.uint8) for name, entry in found.items()}
     if _CHECKSUM in note and note[_CHECKSUM] != _checksum(note, tensors):
         raise StateError(f"{path} is damaged: its checksum is wrong")
-    return found
+    return note

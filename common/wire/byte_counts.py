@@ -41,6 +41,9 @@ class ByteCounts:
         for (_, direction, purpose, _), payload in self.payload.items():
             table[direction][purpose] += payload
             table[direction]["other"] -= payload
+        for counts in table.values():
+            if not counts["frozen"]:
+                del counts["frozen"]
         return DirectionBytes(**{d: PurposeBytes(**counts) for d, counts in table.items()})
 
     def detailed(self) -> Traffic:

@@ -21,12 +21,13 @@ from common.wire.chunks import Chunk, parsed, read_chunk
 from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
-PURPOSES = ("model", "buffer", "control", "other")
+PURPOSES = ("model", "buffer", "control", "frozen", "other")
 PURPOSE_NAMES: dict[int, str] = {
     Purpose.MODEL: "model",
     Purpose.BUFFER: "buffer",
     Purpose.CONTROL: "control",
     Purpose.CLIENT_CONTROL: "control",
+    Purpose.FROZEN: "frozen",
 }
 
 

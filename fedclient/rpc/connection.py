@@ -11,7 +11,7 @@ from types import TracebackType
 
 from common.errors import DamagedError, Fault, OverdueError, UnavailableError, WireError
 from common.models.spec import ModelSpec
-from common.tensors.layout import Layout
+from common.tensors.layout import NOTHING, Layout
 from common.wire.calls import CALLS
 from common.wire.chunks import (
     PROTOCOL_VERSION,
@@ -55,6 +55,12 @@ class Seat:
     """A client that is silent for longer is not waited for; 0: there is no such limit."""
     sign_s: float = 0.0
     """A client that works gives a sign of life so often; 0: the server asks for none."""
+    personal: tuple[str, ...] = ()
+    """Tensors that stay here."""
+    frozen: tuple[str, ...] = ()
+    """Tensors that stay as they are."""
+    frozen_digest: str = ""
+    """Of their values."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +132,24 @@ class Connection:
             indices=list(reply.shard.indices),
             lease_s=reply.lease_seconds,
             sign_s=reply.sign_seconds,
+            personal=tuple(reply.model.personal),
+            frozen=tuple(reply.model.frozen),
+            frozen_digest=reply.model.frozen_sha256,
         )
 
     def pull(
-        self, run_id: str, after: int, held_rounds: list[int], model: Layout, download: Download
+        self,
+        run_id: str,
+        after: int,
+        held_rounds: list[int],
+        model: Layout,
+        download: Download,
+        frozen: Layout = NOTHING,
     ) -> ReceivedRound | RunEnded | UpdateLost:
         """Waits for the next round and receives it; `model` is what the tensors of x must look like.
 
-        `download` keeps what came of a stream that broke, and lets the next one go on there.
+        `frozen` are tensors to come along, because they are not here. `download` keeps what came of a stream
+        that broke, and lets the next one go on there.
         """
         request = pb.PullRoundRequest(
             run_id=run_id,
@@ -141,6 +157,7 @@ class Connection:
             after_round=after,
             held_rounds=held_rounds,
             resume=download.resume(),
+            needs_frozen=bool(frozen.specs),
         )
         self.waiting = True
         try:
@@ -157,7 +174,7 @@ class Connection:
             return UpdateLost(first.resend.round)
         if kind != "header":
             raise UnavailableError("the server closed the stream without a header")
-        return receive_round(first.header, frames, model, download)
+        return receive_round(first.header, frames, model, download, frozen)
 
     def _opened(self, request: bytes) -> tuple[pb.RoundFrame, Iterator[bytes]]:
         """The first frame of a round, however long it takes, and the others; asks again if it may be lost."""

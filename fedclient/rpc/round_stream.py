@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from common.errors import Fault, UnavailableError, WireError
 from common.server_step.rules import Rules
-from common.tensors.layout import Flat, Layout, Purpose
+from common.tensors.layout import NOTHING, Flat, Layout, Purpose
 from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED
 from common.wire.encoding import Encoding
@@ -37,6 +37,8 @@ class ReceivedRound:
     """The last round whose update of this client entered x and c; its c_i is the valid one."""
     lost_variate: Flat | None
     """That c_i from the server, for a client that no longer holds it."""
+    frozen: Flat | None = None
+    """The tensors that stay as they are, for a client that had asked for them."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,15 @@ class RunEnded:
 
 
 def receive_round(
-    header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download
+    header: pb.RoundHeader,
+    frames: Iterator[bytes],
+    model: Layout,
+    download: Download,
+    frozen: Layout = NOTHING,
 ) -> ReceivedRound:
     """Reads the stream behind a header, after checking all that the header announces."""
     announced = read_manifest(header.tensors)
-    layout = _checked_layout(announced, model)
+    layout = _checked_layout(announced, model, frozen)
     rules = Rules.from_header(header)
     method = rules.method
     own = announced.layout.part(Purpose.CLIENT_CONTROL)
@@ -80,11 +86,13 @@ def receive_round(
         broadcast=flat[: layout.num_bytes],
         encoding=rules.update_encoding(layout),
     )
+    own_end = layout.num_bytes + own.num_bytes
     return ReceivedRound(
         task,
         any(tensor_encoding.codec == DERIVED for tensor_encoding in announced.tensor_encodings),
         header.counted_round,
-        flat[layout.num_bytes :] if own.specs else None,
+        flat[layout.num_bytes : own_end] if own.specs else None,
+        flat[own_end:].copy() if frozen.specs else None,
     )
 
 
@@ -101,8 +109,11 @@ def _receive_chunks(frames: Iterator[bytes], download: Download) -> None:
             raise UnavailableError(f"{error}; asking for it again") from error
 
 
-def _checked_layout(announced: Encoding, model: Layout) -> Layout:
-    """The layout of x, buffers and c, after checking that all of it belongs to the model."""
+def _checked_layout(announced: Encoding, model: Layout, frozen: Layout) -> Layout:
+    """The layout of x, buffers and c, after checking that all of it belongs to the model.
+
+    Frozen tensors come if they were asked for, and never otherwise.
+    """
     layout = announced.layout.part(Purpose.MODEL, Purpose.BUFFER, Purpose.CONTROL)
     came = announced.layout.part(Purpose.MODEL, Purpose.BUFFER)
     require_same(Encoding(came), Encoding(model))
@@ -113,11 +124,12 @@ def _checked_layout(announced: Encoding, model: Layout) -> Layout:
         if match is None or (spec.dtype, spec.shape) != (match.dtype, match.shape):
             raise WireError(Fault.UNKNOWN_TENSOR, "is not a parameter of the model", spec.name)
     own = announced.layout.part(Purpose.CLIENT_CONTROL)
-    if announced.layout.specs != (*layout.specs, *own.specs):
-        raise WireError.broken_contract("the tensors of x, c and c_i must come in this order")
+    require_same(Encoding(announced.layout.part(Purpose.FROZEN)), Encoding(frozen))
+    if announced.layout.specs != (*layout.specs, *own.specs, *frozen.specs):
+        raise WireError.broken_contract("the tensors of x, c, c_i and frozen ones must come in this order")
     for spec, tensor_encoding in zip(announced.layout.specs, announced.tensor_encodings, strict=True):
-        if tensor_encoding.difference or (
-            tensor_encoding.codec == DERIVED and spec.purpose is not Purpose.CONTROL
-        ):
+        derived = tensor_encoding.codec == DERIVED and spec.purpose is not Purpose.CONTROL
+        coded = tensor_encoding.codec.lossy and spec.purpose is Purpose.FROZEN
+        if tensor_encoding.difference or derived or coded:
             raise WireError.broken_contract("must come whole, not as a difference or derived", spec.name)
     return layout

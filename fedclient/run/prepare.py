@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -10,18 +11,20 @@ from torch import nn
 
 from common.data import datasets
 from common.data.batches import Batches
-from common.errors import RunError, StateError, WireError, WrongRunError
+from common.errors import ConfigError, RunError, StateError, WireError, WrongRunError
 from common.events import Emit
 from common.models.build import build_model, tensor_specs
 from common.models.memory_format import memory_format
 from common.models.spec import ModelSpec
-from common.tensors.layout import Layout, fingerprint
+from common.tensors.classes import TensorClasses
+from common.tensors.layout import Layout, TensorSpec, fingerprint
 from fedclient.config import ClientConfig
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
 from fedclient.rpc.connection import Seat
 from fedclient.run.demands import Demands
 from fedclient.store.state import ClientState, RunState
 from fedclient.store.stored_update import Sender, StoredUpdate
+from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.train import Trainer
 
 
@@ -34,7 +37,7 @@ class Equipment:
     """As whom it hands in updates."""
     trainer: Trainer
     layout: Layout
-    """Of the model's tensors."""
+    """Of the tensors that x has."""
     state: RunState
     threads: int | None
     demands: Demands
@@ -59,17 +62,29 @@ def prepare(
             f"model {seat.model.name} here has fingerprint {fingerprint(specs)[:12]}, the server's "
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
+    classes = seated_classes(seat, specs)
     layout_of_images = memory_format(model, dataset.image_shape)
-    trainer = Trainer(model, Batches(dataset, config.device, layout_of_images), seat.seed, seat.index)
+    batches = Batches(dataset, config.device, layout_of_images)
+    trainer = Trainer(model, batches, seat.seed, seat.index, OwnTensors(model, classes))
     return Equipment(
         seat,
         Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),
         trainer,
-        Layout(specs),
+        classes.shared,
         state.of_run(seat.run_id, config.name, seat.fingerprint),
         config.threads,
         demands,
     )
+
+
+def seated_classes(seat: Seat, specs: list[TensorSpec]) -> TensorClasses:
+    """What the server says of each tensor, after checking that it makes sense."""
+    if bool(seat.frozen) != bool(re.fullmatch("[0-9a-f]{64}", seat.frozen_digest)):
+        raise WireError.broken_contract("frozen tensors have a SHA-256, and nothing else has one")
+    try:
+        return TensorClasses(specs, personal=seat.personal, frozen=seat.frozen)
+    except ConfigError as error:
+        raise WireError.broken_contract(str(error)) from error
 
 
 def left_over(equipment: Equipment, emit: Emit) -> StoredUpdate | None:

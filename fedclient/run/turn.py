@@ -10,27 +10,24 @@ import time
 from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
-from common.tensors.layout import Flat
 from common.wire.chunks import START, Position
 from fedclient.events import (
     Diverged,
-    ResidualsLost,
     RoundTrained,
-    StateDamaged,
     TrainingStarted,
     UpdateAskedFor,
     UpdateLate,
     UpdateRejected,
     UploadDamaged,
     UploadResumed,
-    VariateReturned,
 )
 from fedclient.rpc.connection import Connection, PushReply
 from fedclient.rpc.download import Download
-from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.rpc.round_stream import ON_THE_WAY, RunEnded, UpdateLost
 from fedclient.run import phases
+from fedclient.run.held_state import HeldState
 from fedclient.run.leaving import leaving_on_failure
-from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
+from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
@@ -54,6 +51,7 @@ class Participant:
         self._trainer = equipment.trainer
         self._layout = equipment.layout
         self._state = equipment.state
+        self._held = HeldState(equipment, emit)
         self._threads = equipment.threads
         self._demands = equipment.demands
         self._resends = 0
@@ -61,7 +59,7 @@ class Participant:
         self._emit = emit
         self._download = Download()
         self.phase: Phase = phases.begin(left_over)
-        self._drops_damage()
+        self._held.drop_damage()
 
     @property
     def run_id(self) -> str:
@@ -109,7 +107,8 @@ class Participant:
 
     def _pull(self, connection: Connection, waiting: Waiting) -> None:
         held = phases.held_rounds(waiting.memory, self._state.held_rounds())
-        answer = connection.pull(self.run_id, waiting.memory.last_round, held, self._layout, self._download)
+        after, wanted = waiting.memory.last_round, self._held.frozen_wanted()
+        answer = connection.pull(self.run_id, after, held, self._layout, self._download, wanted)
         if isinstance(answer, RunEnded):
             self._state.drop_update()
             self.phase = Ended(answer)
@@ -120,7 +119,7 @@ class Participant:
             self._pause(answer.round)
         else:
             self._resends = 0
-            self.phase = phases.round_came(waiting, answer)
+            self.phase = phases.round_came(waiting, self._held.completed(answer))
 
     def _pause(self, r: int) -> None:
         """Takes longer and longer over a server that asks for updates only, and then leaves it."""
@@ -136,9 +135,9 @@ class Participant:
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
         try:
-            state = self._settled_state(training.received)
+            state = self._held.settled(training.received)
         except StateError:
-            if not self._drops_damage():
+            if not self._held.drop_damage():
                 raise
             # Asks for the round again, and with it for the c_i that is not here any more.
             self.phase = phases.connection_lost(training)
@@ -162,38 +161,6 @@ class Participant:
         self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started
         self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
-
-    def _drops_damage(self) -> bool:
-        """Whether there was a damaged c_i; there is none any more."""
-        reasons = self._state.drop_damaged()
-        for reason in reasons:
-            self._emit(StateDamaged(reason=reason))
-        return bool(reasons)
-
-    def _settled_state(self, received: ReceivedRound) -> Flat:
-        """c_i and residuals as of the round that the server says counts; drops those of all others."""
-        task, counted = received.task, received.counted_round
-        layout = task.state_layout
-        if not layout.specs:
-            return layout.allocate()
-        source = phases.state_source(
-            counted,
-            self._state.held_rounds(),
-            came_along=received.lost_variate is not None,
-            has_variate=bool(task.variates.specs),
-        )
-        if source is not StateSource.HELD:
-            here = counted in self._state.held_rounds()
-            # Residuals that are not here start again at zero.
-            state = self._state.read(counted, layout) if here else layout.allocate()
-            if source is StateSource.SERVER and received.lost_variate is not None:
-                self._emit(VariateReturned(round=counted, clipped=here))
-                state[: len(received.lost_variate)] = received.lost_variate
-            else:
-                self._emit(ResidualsLost(round=counted))
-            self._state.write(counted, layout, state)
-        self._state.settle(counted)
-        return self._state.read(counted, layout)
 
     def _push(self, connection: Connection, handing: Handing) -> None:
         update = handing.update

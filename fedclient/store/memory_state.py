@@ -7,27 +7,32 @@ from pathlib import Path
 
 import numpy as np
 
+from common.tensors.classes import FrozenTensors
 from common.tensors.layout import Flat, Layout
 
 
 class MemoryState:
     """A client's state that need not outlive the process; in scratch files, where there is a folder."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, frozen: dict[str, Flat] | None = None) -> None:
+        """`frozen` has tensors that stay as they are, once for all clients of a process, by digest."""
         self._folder = folder
+        self._frozen = {} if frozen is None else frozen
         self._runs: dict[str, MemoryRunState] = {}
 
     def of_run(self, run_id: str, client: str, fingerprint: str) -> MemoryRunState:
         """What belongs to one run."""
         scratch = self._folder and self._folder / client
-        return self._runs.setdefault(run_id, MemoryRunState(scratch))
+        return self._runs.setdefault(run_id, MemoryRunState(scratch, self._frozen))
 
 
 class MemoryRunState:
     """What a client remembers of one run, in memory or, for thousands of clients, in scratch files."""
 
-    def __init__(self, scratch: Path | None = None) -> None:
+    def __init__(self, scratch: Path | None = None, frozen: dict[str, Flat] | None = None) -> None:
         self._scratch = scratch
+        self._frozen = {} if frozen is None else frozen
+        self._has_frozen = False
         self._variates: dict[int, Flat | Path] = {}
 
     def held_rounds(self) -> list[int]:
@@ -70,3 +75,12 @@ class MemoryRunState:
 
     def drop_update(self) -> None:
         """There is none to drop."""
+
+    def keep_frozen(self, tensors: FrozenTensors) -> Flat:
+        """Keeps tensors that stay as they are, where another client may have put the same."""
+        self._has_frozen = True
+        return self._frozen.setdefault(tensors.digest, tensors.flat)
+
+    def frozen(self, layout: Layout, digest: str) -> Flat | None:
+        """The tensors that this client, and not another, has kept."""
+        return self._frozen.get(digest) if self._has_frozen else None

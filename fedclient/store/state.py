@@ -1,6 +1,7 @@
 """What a client remembers on disk: its c_i, what lossy coding has left out so far, and its last update.
 
 There is one file of c_i per round it came from, and one with the update that the server has not counted yet.
+Personal tensors are in the file of c_i, so that both are always of the same round. Frozen ones have a file.
 
 After training round r the new c_i is written as round r's beside the one before. Which of the two is valid
 the server says in the next round's header: r if the update was counted, the earlier one if it was late or
@@ -24,9 +25,11 @@ from common.errors import DiskError, StateError
 from common.locks import lock
 from common.records.client import OWNER, Owner
 from common.tensors import safetensors_files
+from common.tensors.classes import PERSONAL, FrozenTensors
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import RESIDUAL
 
+FROZEN = "frozen.safetensors"
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
 
 
@@ -56,6 +59,12 @@ class RunState(Protocol):
 
     def drop_update(self) -> None:
         """Forgets it."""
+
+    def keep_frozen(self, tensors: FrozenTensors) -> Flat:
+        """Keeps tensors that stay as they are; returns them as they are kept."""
+
+    def frozen(self, layout: Layout, digest: str) -> Flat | None:
+        """The tensors that were kept, if they are these."""
 
 
 class ClientState(Protocol):
@@ -137,9 +146,9 @@ class RunFiles:
         """Remembers c_i as that of round r.
 
         A c_i need not reach the disk at once: the server has it too, and what a power cut tears is known by
-        its checksum. Residuals are nowhere else.
+        its checksum. Residuals and personal tensors are nowhere else.
         """
-        synced = any(spec.name.startswith(RESIDUAL) for spec in layout.specs)
+        synced = any(spec.name.startswith((RESIDUAL, PERSONAL)) for spec in layout.specs)
         with self.working():
             safetensors_files.write(self._file(r), layout, flat, Purpose.CLIENT_CONTROL, synced=synced)
 
@@ -191,6 +200,21 @@ class RunFiles:
         """Forgets it."""
         with self.working():
             self._update.unlink(missing_ok=True)
+
+    def keep_frozen(self, tensors: FrozenTensors) -> Flat:
+        """Keeps tensors that stay as they are. What a power cut tears is asked for again."""
+        with self.working():
+            path = self._folder / FROZEN
+            safetensors_files.write(path, tensors.layout, tensors.flat, Purpose.FROZEN, synced=False)
+        return tensors.flat
+
+    def frozen(self, layout: Layout, digest: str) -> Flat | None:
+        """The tensors that were kept, if they are these."""
+        try:
+            found = FrozenTensors(layout, safetensors_files.read(self._folder / FROZEN, layout))
+        except StateError:  # They are not here, or not whole.
+            return None
+        return found.flat if found.digest == digest else None
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
 from common.server_step.rules import Rules
-from common.tensors.layout import Flat, Layout
+from common.tensors.layout import NOTHING, Flat, Layout
 from common.wire.encoding import Encoding
 
 
@@ -24,6 +24,8 @@ class Task:
     """x and c."""
     encoding: Encoding
     """How the update travels."""
+    personal: Layout = NOTHING
+    """Tensors that the client trains and does not send."""
 
     @property
     def round(self) -> int:
@@ -42,8 +44,11 @@ class Task:
 
     @property
     def state_layout(self) -> Layout:
-        """What a client remembers from round to round: its variate, and what coding left out of updates."""
-        return Layout([*self.variates.specs, *self.encoding.residuals.specs])
+        """What a client remembers from round to round.
+
+        Its variate, what coding left out of updates, and its personal tensors, which are last.
+        """
+        return Layout([*self.variates.specs, *self.encoding.residuals.specs, *self.personal.specs])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,11 +15,13 @@ from common.data.batches import Batches
 from common.errors import FedError
 from common.evaluate import evaluate
 from common.server_step.rules import Rules
+from common.tensors.classes import TensorClasses
 from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
+from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update
 
@@ -34,8 +36,12 @@ class DivergedError(FedError):
 class Trainer:
     """A model and a shard, ready for any round."""
 
-    def __init__(self, model: nn.Module, batches: Batches, seed: int, index: int) -> None:
+    def __init__(
+        self, model: nn.Module, batches: Batches, seed: int, index: int, own: OwnTensors | None = None
+    ) -> None:
         self._model = model
+        self.own = own or OwnTensors(model, TensorClasses(()))
+        """Tensors that are not in x."""
         self._batches = batches
         self._minibatches = Minibatches(batches, seed, index)
         self._seed = seed
@@ -54,11 +60,13 @@ class Trainer:
         """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
         started = time.monotonic()
         tensors = RoundTensors(task, state)
+        personal = self.own.trained(tensors.next_state)
         trained = self._start_from_x(tensors)
         with kept_until_the_end():
             accuracy = self._validate(task)
-            steps, loss = self._steps(task, tensors)
+            steps, loss = self._steps(task, tensors, personal)
         self._collect(trained, tensors)
+        self._collect_personal(personal, steps)
         self._clear_for_sending(tensors, steps)
         payload = self._encode(task, tensors, steps)
         return Update(
@@ -75,7 +83,8 @@ class Trainer:
     def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
         trained = _on(self._batches.device, tensors.y)
-        bind(self._model, trained | _on(self._batches.device, tensors.buffers))
+        others = tensors.buffers | self.own.beside_x(self._model, tensors.next_state)
+        bind(self._model, trained | _on(self._batches.device, others))
         return trained
 
     def _validate(self, task: Task) -> float | None:
@@ -84,16 +93,17 @@ class Trainer:
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy
 
-    def _steps(self, task: Task, tensors: RoundTensors) -> tuple[int, float]:
-        """Trains y_i in place; returns K_i and the mean loss."""
+    def _steps(self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]) -> tuple[int, float]:
+        """Trains y_i in place, and what is personal; returns K_i and the mean loss."""
         c, device = tensors.c, self._batches.device
         correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
-        local = LocalSteps(
-            task.rules, parameters, _on(device, tensors.x), _on(device, correction), svr=c.keys()
-        )
+        # Nothing pulls personal tensors anywhere: they are as far from themselves as from x.
+        x = _on(device, tensors.x) | {n: p.data for n, p in parameters.items() if n in personal}
+        local = LocalSteps(task.rules, parameters, x, _on(device, correction), svr=c.keys())
         _seed(device, seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
+        self.own.hold_still()
         # Summed up where the model is: reading the loss makes the program wait for the device.
         steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
         for images, labels in self._minibatches.draw(task.rules):
@@ -113,6 +123,16 @@ class Trainer:
         for name, view in tensors.buffers.items():
             # A module may have put a new tensor in the place of the one it was bound to.
             view.copy_(self._model.get_buffer(name))
+
+    def _collect_personal(self, personal: dict[str, Tensor], steps: int) -> None:
+        """The same for what stays here."""
+        if not personal:
+            return
+        state = self._model.state_dict()
+        for name, view in personal.items():
+            if state[name].data_ptr() != view.data_ptr():
+                view.copy_(state[name])
+        _require_finite(personal, steps)
 
     def _clear_for_sending(self, tensors: RoundTensors, steps: int) -> None:
         """The last look at y_i as it was trained, before it is encoded and the variate follows from it.

@@ -14,7 +14,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-PURPOSES = {"model": "#4878a8", "buffer": "#9bb8d3", "control": "#d1703c", "other": "#999999"}
+PURPOSES = {
+    "model": "#4878a8",
+    "buffer": "#9bb8d3",
+    "control": "#d1703c",
+    "frozen": "#7fa87f",
+    "other": "#999999",
+}
 
 
 def _axes(title: str, x: str, y: str, size: tuple[float, float] = (6.4, 3.8)) -> tuple[Figure, Axes]:

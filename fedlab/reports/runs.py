@@ -72,8 +72,9 @@ class Run:
         """Both directions together, by purpose, as the server counted them."""
         return {
             purpose: sum(
-                getattr(record.bytes.down, purpose) + getattr(record.bytes.up, purpose)
+                counts.by_name().get(purpose, 0)
                 for record in self.rounds
+                for counts in (record.bytes.down, record.bytes.up)
             )
             / self.exchanges()
             for purpose in PURPOSES

@@ -64,6 +64,33 @@ class MomentumIgnored(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InitIncomplete(Event):
+    """Not all first values come from the file that was given."""
+
+    path: str
+
+    def text(self) -> str:
+        return f"--init {self.path}: the rest starts from the seed ({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorsApart(Event):
+    """Not all tensors are shared."""
+
+    personal: int
+    frozen: int
+    shared: int
+    reduced: int
+    """Of those that are shared."""
+
+    def text(self) -> str:
+        told = f"{self.shared} tensors are shared, {self.personal} personal, {self.frozen} frozen; "
+        told += f"{self.reduced} are in S_svr"
+        why = "; x is not evaluated here, as clients keep a part of the model" if self.personal else ""
+        return told + why
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunResumed(Event):
     """A new process goes on after the last closed round."""
 

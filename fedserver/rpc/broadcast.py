@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from common.tensors.layout import Purpose
-from common.wire.chunks import Frame, Position, chunk_frames
+from common.tensors.classes import NONE_FROZEN
+from common.tensors.layout import Layout, Purpose
+from common.wire.chunks import CHUNK_BYTES, START, Frame, Position, chunk_frames
 from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -32,21 +34,37 @@ def broadcast(
     if c_i is not None:
         own = [*chunk_frames(variates.layout, c_i, first_index=len(tensors))]
         tensors += manifest(Encoding(variates.layout))
+    frozen = run.frozen if request.needs_frozen else NONE_FROZEN
+    first_frozen = len(tensors)
+    tensors += manifest(Encoding(frozen.layout))
     header = current.rules.to_header()
     header.counted_round = counted
     header.tensors.extend(tensors)
     position = request.resume.position
     start = (position.tensor, position.offset)
     starts = {*positions, *(frame.position for frame in own), (len(tensors), 0)}
+    starts |= _chunk_starts(frozen.layout, first_frozen)
     if request.resume.round == current.number and start in starts:
         header.resumed_at.CopyFrom(position)
         positions = [position for position in positions if position >= start]
         own = [frame for frame in own if frame.position >= start]
-    return header, _frames(current, positions, own)
+    else:
+        start = START
+    # Frozen ones are made for each client anew: each gets them once.
+    behind = chunk_frames(frozen.layout, frozen.flat, first_index=first_frozen, start=start)
+    return header, _frames(current, positions, chain(own, behind))
 
 
-def _frames(current: Round, positions: list[Position], own: list[Frame]) -> Iterator[Frame]:
+def _chunk_starts(layout: Layout, first_index: int) -> set[Position]:
+    return {
+        (first_index + k, offset)
+        for k, spec in enumerate(layout.specs)
+        for offset in range(0, spec.num_bytes, CHUNK_BYTES)
+    }
+
+
+def _frames(current: Round, positions: list[Position], behind: Iterable[Frame]) -> Iterator[Frame]:
     """Frames one by one: whoever reads slowly does not keep those of a round that is over."""
     for position in positions:
         yield current.frame(position)
-    yield from own
+    yield from behind

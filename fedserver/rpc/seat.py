@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.tensors.classes import TensorClass
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.members.seated import Seated
 from fedserver.members.seats import Member
@@ -33,6 +34,9 @@ def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
             class_names=prepared.class_names,
             mean=prepared.mean,
             std=prepared.std,
+            personal=run.classes.names(TensorClass.PERSONAL),
+            frozen=run.classes.names(TensorClass.FROZEN),
+            frozen_sha256=run.frozen.digest,
         ),
         shard=shard,
         lease_seconds=config.lease or 0.0,

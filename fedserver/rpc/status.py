@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
@@ -29,8 +28,8 @@ def status_reply(
         clients=_clients(board, members),
         bytes=[
             pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
-            for direction, counts in asdict(traffic.by_purpose()).items()
-            for purpose, count in counts.items()
+            for direction, counts in vars(traffic.by_purpose()).items()
+            for purpose, count in counts.by_name().items()
         ],
         traffic=[
             pb.ClientTraffic(

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from common.algorithms import ignores_momentum, svr_names
+from common.algorithms import ignores_momentum
 from common.errors import ConfigError, StateError
 from common.events import Emit
+from common.records.run import RunRecord
 from common.server_step.aggregate import ServerState
 from common.server_step.rules import Rules
 from common.server_step.step import CSource, reweighted
 from common.server_step.updates import stores_plain_floats
-from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
+from common.tensors.classes import FrozenTensors, TensorClass
+from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import downward
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
-from fedserver.events.run import MomentumIgnored, RunResumed
+from fedserver.events.run import InitIncomplete, MomentumIgnored, RunResumed, TensorsApart
 from fedserver.run.run import Run, rules_of
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
-from fedserver.worker.messages import Prepared
 from fedserver.worker.process import TorchWorker
 
 
@@ -54,7 +56,8 @@ class Standing:
 async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker) -> tuple[Run, Flat]:
     """Everything that clients need before they can join, and x^0, which nobody needs after the start."""
     prepared = await worker.prepare(config)
-    layout = _layout(config, prepared)
+    classes = config.tensor_classes(config.algorithm, prepared.specs, prepared.classifier)
+    layout = classes.broadcast
     rules = rules_of(config, 1, prepared.augment, 0)
     if rules.derived and not stores_plain_floats(layout):
         raise ConfigError(
@@ -62,7 +65,7 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
             "use --variates explicit"
         )
     method, down, up = rules.method, downward(layout, config.codecs), rules.update_encoding(layout)
-    require_announceable(down, up, method.variates(layout))
+    require_announceable(down, up, Layout([*method.variates(layout).specs, *classes.frozen.specs]))
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
     folder = run_dir.path
     archive = folder / "checkpoints" / "ledger"
@@ -76,31 +79,34 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
         checkpoints=Checkpoints(folder / "checkpoints", layout),
         variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
         spool=Spool(folder / "spool", up, layout, in_files=bool(config.cka)),
+        frozen=FrozenTensors(classes.frozen, classes.picked(prepared.x0, classes.frozen)),
     )
-    return run, prepared.x0
-
-
-def _layout(config: RunConfig, prepared: Prepared) -> Layout:
-    """The model's tensors, then c."""
-    parameters = [spec.name for spec in prepared.specs if spec.purpose is Purpose.MODEL]
-    svr = svr_names(config.algorithm, config.svr, parameters, prepared.classifier)
-    control = [
-        TensorSpec(spec.name, spec.dtype, spec.shape, Purpose.CONTROL)
-        for spec in prepared.specs
-        if spec.name in svr and spec.purpose is Purpose.MODEL
-    ]
-    return Layout([*prepared.specs, *control])
+    run_dir.frozen = run.frozen
+    return run, classes.picked(prepared.x0, classes.shared)
 
 
 def tell_of_idle_settings(run: Run, emit: Emit) -> None:
-    """Says which settings act on nothing in this run."""
-    momentum, layout = run.config.momentum, run.layout
-    svr, parameters = (
-        [layout.specs[k].name for k in layout.indices(purpose)]
-        for purpose in (Purpose.CONTROL, Purpose.MODEL)
-    )
-    if ignores_momentum(momentum, svr, parameters):
+    """Says which settings act on nothing in this run, and what else its user may not expect."""
+    momentum, classes = run.config.momentum, run.classes
+    trained = [
+        spec.name
+        for spec in run.prepared.specs
+        if spec.purpose is Purpose.MODEL and classes.of[spec.name] is not TensorClass.FROZEN
+    ]
+    if ignores_momentum(momentum, classes.names(TensorClass.REDUCED), trained):
         emit(MomentumIgnored(momentum=momentum))
+    if run.prepared.init_told:
+        emit(InitIncomplete(path=run.config.init or "", reason=run.prepared.init_told))
+    kinds = Counter(classes.of.values())
+    if kinds[TensorClass.PERSONAL] or kinds[TensorClass.FROZEN]:
+        emit(
+            TensorsApart(
+                personal=kinds[TensorClass.PERSONAL],
+                frozen=kinds[TensorClass.FROZEN],
+                reduced=kinds[TensorClass.REDUCED],
+                shared=kinds[TensorClass.SHARED] + kinds[TensorClass.REDUCED],
+            )
+        )
 
 
 def start(run: Run, x0: Flat) -> Standing:
@@ -110,13 +116,19 @@ def start(run: Run, x0: Flat) -> Standing:
     return Standing(0, flat, h=None, c_source=CSource.FROM_MOVE, total_weight=None)
 
 
-def require_same_model(run: Run, fingerprint: str) -> None:
-    """Raises if the run that goes on has another model."""
-    if fingerprint != run.fingerprint:
-        raise ConfigError(
-            f"--run-dir {run.run_dir.path} holds a run of another model (fingerprint "
-            f"{fingerprint[:12]}, now {run.fingerprint[:12]}); choose a new directory"
-        )
+def require_same_model(run: Run, previous: RunRecord) -> None:
+    """Raises if the run that goes on has another model, or started from other values."""
+    started = "another --init file, or frozen tensors that were made otherwise"
+    for what, before, now in (
+        ("another model (fingerprint", previous.fingerprint, run.fingerprint),
+        (f"{started} (SHA-256", previous.init_sha256, run.prepared.init_digest),
+        (f"{started} (SHA-256", previous.frozen_sha256, run.frozen.digest),
+    ):
+        if before != now:
+            raise ConfigError(
+                f"--run-dir {run.run_dir.path} holds a run of {what} {before[:12] or 'none'}, "
+                f"now {now[:12] or 'none'}); choose a new directory"
+            )
 
 
 def _require_known_weights(run: Run, found: Checkpoint) -> None:

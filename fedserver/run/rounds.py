@@ -110,7 +110,7 @@ class Rounds:
         run, x0 = await prepare(config, self._run_id, self._run_dir, self._worker)
         tell_of_idle_settings(run, self._emit)
         if previous is not None:
-            require_same_model(run, previous.fingerprint)
+            require_same_model(run, previous)
             seats = restored(previous.clients, run.prepared.shards)
             self._members.restore(seats, previous.example_limit)
         self._standing = start(run, x0) if previous is None else resume(run, x0, self._emit)

@@ -14,6 +14,7 @@ from common.algorithms.schedule import step_size
 from common.records.run import RunRecord, Seat
 from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
+from common.tensors.classes import NONE_FROZEN, FrozenTensors, TensorClass, TensorClasses
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding
 from fedserver.config import RunConfig
@@ -47,11 +48,19 @@ class Run:
     """c_i of every client."""
     spool: Spool
     """Updates of the open round."""
+    frozen: FrozenTensors = NONE_FROZEN
+    """What clients get once."""
 
     @cached_property
     def fingerprint(self) -> str:
         """Alike for models that exchange the same tensors."""
         return fingerprint(self.prepared.specs)
+
+    @cached_property
+    def classes(self) -> TensorClasses:
+        """What is done with each tensor."""
+        config, prepared = self.config, self.prepared
+        return config.tensor_classes(config.algorithm, prepared.specs, prepared.classifier)
 
     @cached_property
     def _model_bytes(self) -> int:
@@ -86,6 +95,10 @@ class Run:
             fingerprint=self.fingerprint,
             num_classes=self.prepared.model.num_classes,
             svr_names=[self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)],
+            personal_names=self.classes.names(TensorClass.PERSONAL),
+            frozen_names=self.classes.names(TensorClass.FROZEN),
+            frozen_sha256=self.frozen.digest,
+            init_sha256=self.prepared.init_digest,
             class_names=self.prepared.class_names,
             example_limit=example_limit,
             clients=[
@@ -118,8 +131,11 @@ class Run:
         )
 
     def evaluates(self, r: int) -> bool:
-        """Whether x is evaluated after this round; after the last one it always is, if there are data."""
-        if self.config.has_task:
+        """Whether x is evaluated after this round; after the last one it always is, if there are data.
+
+        It never is where tensors are personal: x has no value for them, and first values say nothing.
+        """
+        if self.config.has_task or self.config.personal:
             return False
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)

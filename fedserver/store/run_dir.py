@@ -33,6 +33,7 @@ from common.records.traffic import (
     round_of_traffic,
 )
 from common.tensors import safetensors_files
+from common.tensors.classes import FrozenTensors
 from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
 from fedserver.settings import about
@@ -52,6 +53,8 @@ class RunDir:
         self.path = path
         self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
+        self.frozen: FrozenTensors | None = None
+        """What model.safetensors has beside x."""
         self._made = not path.exists()
         self._state_due = 0.0
         self.state_pause_s = 0.0
@@ -172,8 +175,10 @@ class RunDir:
     def write_state(self, layout: Layout, flat: Flat, *, synced: bool = True) -> None:
         """Writes x and c. The checkpoint has both: where a power cut tears these, they are made again."""
         started = time.monotonic()
-        model, control = self.path / MODEL, self.path / CONTROL
-        safetensors_files.write(model, layout, flat, Purpose.MODEL, Purpose.BUFFER, synced=synced)
+        model, control, frozen = self.path / MODEL, self.path / CONTROL, self.frozen
+        along = None if frozen is None else (frozen.layout, frozen.flat)
+        x = (Purpose.MODEL, Purpose.BUFFER)
+        safetensors_files.write(model, layout, flat, *x, synced=synced, along=along)
         safetensors_files.write(control, layout, flat, Purpose.CONTROL, synced=synced)
         ended = time.monotonic()
         self.state_pause_s = STATE_PAUSES * (ended - started)

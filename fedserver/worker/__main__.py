@@ -36,17 +36,19 @@ from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, Layout, all_finite
 from common.tensors.torch_views import bind, flatten, tensor_views
 from fedserver.config import RunConfig
+from fedserver.tensors.init_file import read_init
 from fedserver.worker.conformal import prediction_sets
 from fedserver.worker.messages import Failure, Prepared, Reply, Request, Similarity, encoded, request_of
 from fedserver.worker.partition import class_counts, dirichlet_partition
 from fedserver.worker.similarity import MAX_CLIENTS, similarity
+from fedserver.worker.task_run import of_task, require_images, task_model
 
 
 class Worker:
     """Holds the model and the test set of one run."""
 
     _test: Batches | None = None
-    """None where all data are at the clients."""
+    """None where all data are at the clients, or tensors that no evaluation at the server can do without."""
     _scored: tuple[bytes, Tensor] | None = None
 
     def prepare(self, config: RunConfig) -> Prepared:
@@ -67,57 +69,51 @@ class Worker:
         augment = train.augment if config.augment is None else config.augment
         _check_data(train, test, augment)
         few = Batches(test.subset(np.arange(min(2, len(test.labels)))))
-        x0 = self._build(spec, config.seed, few.scaled(few.images))
-        self._test = Batches(test, memory_format=memory_format(self._model, test.image_shape))
+        first = self._build(config, spec, few.scaled(few.images))
+        if not config.personal:
+            self._test = Batches(test, memory_format=memory_format(self._model, test.image_shape))
         shards = _shards(config, train.labels)
         histograms = class_counts(shards, train.labels, spec.num_classes).tolist()
         return Prepared(
-            model=spec,
-            specs=self._layout.specs,
-            classifier=tuple(classifier_names(self._model)),
+            **first,
             class_names=max(tuple(train.class_names), tuple(test.class_names), key=len),
             mean=tuple(train.mean),
             std=tuple(train.std),
             shards=tuple(tuple(shard.tolist()) for shard in shards),
             histograms=tuple(map(tuple, histograms)),
             augment=augment,
-            x0=x0,
         )
 
     def _prepare_task(self, config: RunConfig) -> Prepared:
         """The same where all data are at the clients."""
-        shape, uint8 = config.example_shape, config.input_dtype == "uint8"
-        spec = ModelSpec(
-            name=config.model,
-            num_classes=len(config.classes),
-            width=config.width,
-            image_shape=shape,
-            dtype="float32" if uint8 else config.input_dtype,
-        )
-        _require_images(shape, bool(config.augment))
-        x0 = self._build(spec, config.seed, torch.zeros(2, *shape, dtype=getattr(torch, spec.dtype)))
-        mean, std = config.normalisation
-        return Prepared(
-            model=spec,
-            specs=self._layout.specs,
-            classifier=tuple(classifier_names(self._model)),
-            class_names=config.classes,
-            mean=mean,
-            std=std,
-            shards=((),) * config.num_clients,
-            histograms=(),
-            augment=bool(config.augment),
-            x0=x0,
-        )
+        spec = task_model(config)
+        batch = torch.zeros(2, *spec.image_shape, dtype=getattr(torch, spec.dtype))
+        return Prepared(**self._build(config, spec, batch), **of_task(config))
 
-    def _build(self, spec: ModelSpec, seed: int, batch: Tensor) -> Flat:
-        """Builds the model, which must take such a batch; returns x^0."""
-        self._model = build_model(spec, seed)
+    def _build(self, config: RunConfig, spec: ModelSpec, batch: Tensor) -> dict[str, Any]:
+        """Builds the model, which must take such a batch; returns all that is known of it."""
+        self._model = build_model(spec, config.seed)
         check_fit(self._model, batch, spec)
-        self._layout = Layout(tensor_specs(self._model))
-        x0 = flatten(self._model, self._layout)
-        _require_finite(self._layout, x0)
-        return x0
+        specs, classifier = tensor_specs(self._model), tuple(classifier_names(self._model))
+        whole = Layout(specs)
+        x0 = flatten(self._model, whole)
+        _require_finite(whole, x0)
+        digest = told = ""
+        if config.init is not None:
+            file = read_init(config.init)
+            digest = file.digest
+            x0, told = file.values(specs, x0 if config.init_missing == "keep" else None)
+        self._layout = config.tensor_classes(config.algorithm, specs, classifier).shared
+        shared = {spec.name for spec in self._layout.specs}
+        self._own = {name: view for name, view in tensor_views(whole, x0).items() if name not in shared}
+        return {
+            "model": spec,
+            "specs": whole.specs,
+            "classifier": classifier,
+            "x0": x0,
+            "init_digest": digest,
+            "init_told": told,
+        }
 
     def evaluate(self, flat: Flat) -> Evaluation:
         """Loss and accuracy of the model with these tensors."""
@@ -158,7 +154,7 @@ class Worker:
         return self._test
 
     def _bound(self, flat: Flat) -> nn.Module:
-        bind(self._model, tensor_views(self._layout, flat))
+        bind(self._model, self._own | tensor_views(self._layout, flat))
         return self._model
 
 
@@ -168,12 +164,7 @@ def _check_data(train: datasets.Dataset, test: datasets.Dataset, augment: bool) 
             f"data set {train.name}: training examples are {train.images.dtype} {train.image_shape}, "
             f"test examples {test.images.dtype} {test.image_shape}; both must be alike"
         )
-    _require_images(train.image_shape, augment)
-
-
-def _require_images(shape: tuple[int, ...], augment: bool) -> None:
-    if augment and len(shape) != 3:
-        raise ConfigError(f"--augment needs images of shape CxHxW, got {shape}; use --no-augment")
+    require_images(train.image_shape, augment)
 
 
 def _require_finite(layout: Layout, x0: Flat) -> None:

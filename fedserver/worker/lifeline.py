@@ -26,6 +26,11 @@ def _wait_for_the_end(connection: int) -> None:
 
 if __name__ == "__main__":
     end_with_server(int(sys.argv[1]))
-    from fedserver.worker.__main__ import main
+    try:
+        from fedserver.worker.__main__ import main
+    except ImportError as error:
+        from fedserver.worker.unable import tell
 
-    main()
+        tell(int(sys.argv[1]), error)
+    else:
+        main()

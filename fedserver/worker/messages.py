@@ -30,6 +30,10 @@ class Built:
     histograms: tuple[tuple[int, ...], ...]
     """Examples of each class in each shard."""
     augment: bool
+    init_digest: str = ""
+    """SHA-256 of the file that first values come from; empty where the seed alone makes them."""
+    init_told: str = ""
+    """What of the model that file has not, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from fedserver.config import RunConfig
 from fedserver.worker.messages import CompareModels, Prepared, Reply, Request, Similarity, encoded, reply_of
+from fedserver.worker.task_run import TorchlessWorker, needs_torch
 
 T = TypeVar("T")
 
@@ -38,6 +39,13 @@ class TorchWorker(Protocol):
 
     async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models by layer, from the files of their updates."""
+
+
+def worker_for(config: RunConfig) -> WorkerProcess | TorchlessWorker:
+    """A process with torch, unless the run needs none."""
+    if config.has_task and config.init is not None and not needs_torch(config):
+        return TorchlessWorker()
+    return WorkerProcess()
 
 
 def start(connection: int) -> subprocess.Popen[bytes]:

@@ -171,7 +171,7 @@ class Replay:
     ) -> tuple[str, list[str]]:
         layout, comparable = current.layout, certain and current.is_exact(*MODEL, Purpose.CONTROL)
         model, control = layout.part(*MODEL), layout.part(Purpose.CONTROL)
-        wanted = safetensors_files.read(run_dir / "model.safetensors", model)
+        wanted = safetensors_files.read(run_dir / "model.safetensors", model, others=True)
         differing = _differing(model, new, wanted, range(len(model.specs)))
         if comparable:
             wanted = safetensors_files.read(run_dir / "control.safetensors", control)

@@ -18,6 +18,7 @@ from common.data import imagefolder, published
 from common.data.partition_file import read_partition
 from common.errors import FedError
 from common.events import unheard
+from common.models.spec import ModelSpec
 from common.records import form
 from common.records.base import Record
 from common.records.checkpoint import CheckpointNote
@@ -28,6 +29,7 @@ from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
 from common.server_step.step import CSource
 from common.tensors import safetensors_files
+from common.tensors.description import DESCRIPTION, ModelDescription
 from common.tensors.layout import Purpose
 from common.wire.byte_counts import ByteCounts
 from fedclient.store.state import RunFiles
@@ -38,6 +40,7 @@ from fedserver.members.seats import restored
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.variates import Variates
+from fedserver.tensors.init_file import read_init
 from fedwire.stats import Ratios, Statistics, compare_with_run
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
@@ -124,6 +127,26 @@ def variate_seeds() -> list[bytes]:
     right = path.read_bytes()
     safetensors_files.write(path, known.LAYOUT, known.values(), Purpose.MODEL, Purpose.BUFFER)
     return [right, path.read_bytes()]
+
+
+def init(data: bytes) -> None:
+    """First values for a model, from a file of anybody's."""
+    file = read_init(str(known.file_with(data, "init.safetensors")))
+    for seeded in (known.MODEL.allocate(), None):
+        flat, _ = file.values(known.MODEL.specs, seeded)
+        assert len(flat) == known.MODEL.num_bytes
+
+
+def init_seeds() -> list[bytes]:
+    """A file that describes its model, and one of the same tensors that does not."""
+    path, found = known.folder() / "seed.safetensors", []
+    spec = ModelSpec(name="cnn", num_classes=2, image_shape=(1, 2, 2))
+    described = ModelDescription(model=spec, specs=known.MODEL.specs, classifier=())
+    for note in ({DESCRIPTION: form.text(described)}, {}):
+        flat = known.MODEL.allocate()
+        safetensors_files.write(path, known.MODEL, flat, Purpose.MODEL, Purpose.BUFFER, note=note)
+        found.append(path.read_bytes())
+    return found
 
 
 def partition(data: bytes) -> None:
@@ -257,6 +280,7 @@ def picture_seeds() -> list[bytes]:
 TARGETS = {
     "checkpoint": Target(checkpoint, checkpoint_seeds, mutators.safetensors),
     "variate": Target(variate, variate_seeds, mutators.safetensors),
+    "init": Target(init, init_seeds, mutators.safetensors),
     "partition": Target(partition, partition_seeds, mutators.json_value),
     "record": Target(record, record_seeds, mutators.json_value),
     "run-dir": Target(run_dir, run_dir_seeds, mutators.json_files),

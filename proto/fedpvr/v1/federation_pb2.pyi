@@ -160,6 +160,9 @@ class ModelSpec(_message.Message):
     CLASS_NAMES_FIELD_NUMBER: _builtins.int
     MEAN_FIELD_NUMBER: _builtins.int
     STD_FIELD_NUMBER: _builtins.int
+    PERSONAL_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    FROZEN_SHA256_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Built-in name or module:factory."""
     num_classes: _builtins.int
@@ -169,6 +172,10 @@ class ModelSpec(_message.Message):
     """SHA-256 over the names, dtypes, shapes and purposes of all tensors."""
     width: _builtins.float
     """Factor on the number of channels of a built-in model; 1 is the original."""
+    frozen_sha256: _builtins.str
+    """SHA-256, in hexadecimal digits, over the fingerprint of the frozen tensors (as hexadecimal digits) and then their
+    bytes, in the order of the model; empty if there are none. A client that has no such tensors asks for them.
+    """
     @_builtins.property
     def image_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Channels, height, width, or whatever one example is."""
@@ -183,6 +190,15 @@ class ModelSpec(_message.Message):
 
     @_builtins.property
     def std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def personal(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Every tensor has one class. These are in no manifest of a round or an update: `personal` ones are trained and kept
+        by each client and never sent, starting as the seed makes them; `frozen` ones are neither trained nor averaged. All
+        others are shared. No name is in both.
+        """
+
+    @_builtins.property
+    def frozen(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -195,10 +211,13 @@ class ModelSpec(_message.Message):
         class_names: _abc.Iterable[_builtins.str] | None = ...,
         mean: _abc.Iterable[_builtins.float] | None = ...,
         std: _abc.Iterable[_builtins.float] | None = ...,
+        personal: _abc.Iterable[_builtins.str] | None = ...,
+        frozen: _abc.Iterable[_builtins.str] | None = ...,
+        frozen_sha256: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_names", b"class_names", "dtype", b"dtype", "fingerprint", b"fingerprint", "image_shape", b"image_shape", "mean", b"mean", "name", b"name", "num_classes", b"num_classes", "std", b"std", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["class_names", b"class_names", "dtype", b"dtype", "fingerprint", b"fingerprint", "frozen", b"frozen", "frozen_sha256", b"frozen_sha256", "image_shape", b"image_shape", "mean", b"mean", "name", b"name", "num_classes", b"num_classes", "personal", b"personal", "std", b"std", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -239,6 +258,7 @@ class PullRoundRequest(_message.Message):
     AFTER_ROUND_FIELD_NUMBER: _builtins.int
     HELD_ROUNDS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    NEEDS_FROZEN_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
@@ -246,6 +266,8 @@ class PullRoundRequest(_message.Message):
     """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has
     the x of that round on S_svr, which it needs where c is derived.
     """
+    needs_frozen: _builtins.bool
+    """The client has not got the frozen tensors: they come behind all others, with purpose FROZEN."""
     message_crc32c: _builtins.int
     @_builtins.property
     def held_rounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -267,11 +289,12 @@ class PullRoundRequest(_message.Message):
         after_round: _builtins.int = ...,
         held_rounds: _abc.Iterable[_builtins.int] | None = ...,
         resume: Global___Resume | None = ...,
+        needs_frozen: _builtins.bool = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "needs_frozen", b"needs_frozen", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015

@@ -82,6 +82,8 @@ class _PurposeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Purpose.Value
     """c (down) or c_i (up) on one name of S_svr."""
     PURPOSE_CLIENT_CONTROL: _Purpose.ValueType  # 4
     """c_i (FedDyn: l_i), sent down only to a client that no longer holds its own."""
+    PURPOSE_FROZEN: _Purpose.ValueType  # 5
+    """A tensor that stays as it is, sent down only to a client that asks for it."""
 
 class Purpose(_Purpose, metaclass=_PurposeEnumTypeWrapper):
     """What a tensor is for. Bytes are accounted by purpose."""
@@ -95,6 +97,8 @@ PURPOSE_CONTROL: Purpose.ValueType  # 3
 """c (down) or c_i (up) on one name of S_svr."""
 PURPOSE_CLIENT_CONTROL: Purpose.ValueType  # 4
 """c_i (FedDyn: l_i), sent down only to a client that no longer holds its own."""
+PURPOSE_FROZEN: Purpose.ValueType  # 5
+"""A tensor that stays as it is, sent down only to a client that asks for it."""
 Global___Purpose: _TypeAlias = Purpose  # noqa: Y015
 
 class _Codec:

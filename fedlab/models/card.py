@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.algorithms import svr_names
+from common.algorithms import tensor_classes
 from common.models.build import build_model, classifier_names, tensor_specs
 from common.models.names import usual_shape
 from common.models.spec import ModelSpec
+from common.tensors.classes import TensorClass
 from common.tensors.layout import Purpose
 
 
@@ -21,6 +22,8 @@ class TensorRow:
     purpose: str
     svr: bool
     """Whether its variance is reduced."""
+    kind: str
+    """Its class: shared, variance-reduced, personal or frozen."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,10 @@ class ModelCard:
 
     name: str
     num_classes: int
+    parameters: int
+    """Number of all parameters."""
     d: int
-    """Number of parameters."""
+    """Number of those that are shared: what x has."""
     v: int
     """Number of those in S_svr."""
     multiplier: float
@@ -38,18 +43,29 @@ class ModelCard:
     tensors: tuple[TensorRow, ...]
 
 
-def model_card(name: str, num_classes: int, width: float, patterns: tuple[str, ...]) -> ModelCard:
+def model_card(
+    name: str,
+    num_classes: int,
+    width: float,
+    svr: tuple[str, ...] = (),
+    personal: tuple[str, ...] = (),
+    freeze: tuple[str, ...] = (),
+) -> ModelCard:
     """The card of a model for examples of the shape that it is usually given."""
     spec = ModelSpec(name=name, num_classes=num_classes, image_shape=usual_shape(name), width=width)
     model = build_model(spec, seed=0)
     specs = tensor_specs(model)
-    parameters = [s for s in specs if s.purpose is Purpose.MODEL]
-    svr = svr_names("fedpvr", patterns, [s.name for s in parameters], classifier_names(model))
-    d = sum(s.num_elements for s in parameters)
-    v = sum(s.num_elements for s in parameters if s.name in svr)
+    classes = tensor_classes(
+        "fedpvr", specs, classifier_names(model), svr=svr, personal=personal, freeze=freeze
+    )
+    d, v = (
+        sum(s.num_elements for s in classes.broadcast.specs if s.purpose is purpose)
+        for purpose in (Purpose.MODEL, Purpose.CONTROL)
+    )
     return ModelCard(
         name=name,
         num_classes=num_classes,
+        parameters=sum(s.num_elements for s in specs if s.purpose is Purpose.MODEL),
         d=d,
         v=v,
         multiplier=2 * (1 + v / d),
@@ -59,7 +75,8 @@ def model_card(name: str, num_classes: int, width: float, patterns: tuple[str, .
                 s.dtype,
                 s.shape,
                 s.purpose.name.lower(),
-                s.purpose is Purpose.MODEL and s.name in svr,
+                classes.of[s.name] is TensorClass.REDUCED,
+                classes.of[s.name],
             )
             for s in specs
         ),

@@ -1,0 +1,77 @@
+"""What a client holds in a run: c_i, residuals and personal tensors of one round, and frozen tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from common.errors import WireError
+from common.events import Emit
+from common.tensors.classes import FrozenTensors
+from common.tensors.layout import Flat, Layout
+from fedclient.events import PersonalLost, ResidualsLost, StateDamaged, VariateReturned
+from fedclient.rpc.round_stream import ReceivedRound
+from fedclient.run import phases
+from fedclient.run.phases import StateSource
+from fedclient.run.prepare import Equipment
+
+
+class HeldState:
+    """Brings the state on disk in line with what the server counts."""
+
+    def __init__(self, equipment: Equipment, emit: Emit) -> None:
+        self._state = equipment.state
+        self._own = equipment.trainer.own
+        self._frozen_digest = equipment.seat.frozen_digest
+        self._emit = emit
+
+    def frozen_wanted(self) -> Layout:
+        """The frozen tensors, if they are not here: the server sends them along then."""
+        wanted = self._own.wanted
+        if wanted.specs:
+            found = self._state.frozen(wanted, self._frozen_digest)
+            if found is not None:
+                self._own.take_frozen(found)
+        return self._own.wanted
+
+    def completed(self, received: ReceivedRound) -> ReceivedRound:
+        """A round with what the client itself has to add to it; keeps frozen tensors that came along."""
+        if received.frozen is not None:
+            tensors = FrozenTensors(self._own.frozen, received.frozen)
+            if tensors.digest != self._frozen_digest:
+                raise WireError.broken_contract("the frozen tensors are not those that the server has named")
+            self._own.take_frozen(self._state.keep_frozen(tensors))
+        return replace(received, task=replace(received.task, personal=self._own.personal), frozen=None)
+
+    def drop_damage(self) -> bool:
+        """Whether there was a damaged c_i; there is none any more."""
+        reasons = self._state.drop_damaged()
+        for reason in reasons:
+            self._emit(StateDamaged(reason=reason))
+        return bool(reasons)
+
+    def settled(self, received: ReceivedRound) -> Flat:
+        """c_i and the rest as of the round that the server says counts; drops those of all others."""
+        task, counted = received.task, received.counted_round
+        layout, residuals = task.state_layout, task.encoding.residuals
+        if not layout.specs:
+            return layout.allocate()
+        source = phases.state_source(
+            counted,
+            self._state.held_rounds(),
+            came_along=received.lost_variate is not None,
+            has_variate=bool(task.variates.specs),
+        )
+        if source is not StateSource.HELD:
+            here = counted in self._state.held_rounds()
+            # Residuals that are not here start again at zero, and personal tensors where the seed has them.
+            state = self._state.read(counted, layout) if here else self._own.fresh(layout)
+            if source is StateSource.SERVER and received.lost_variate is not None:
+                self._emit(VariateReturned(round=counted, clipped=here))
+                state[: len(received.lost_variate)] = received.lost_variate
+            elif residuals.specs:
+                self._emit(ResidualsLost(round=counted))
+            if task.personal.specs and not here:
+                self._emit(PersonalLost(round=counted))
+            self._state.write(counted, layout, state)
+        self._state.settle(counted)
+        return self._state.read(counted, layout) if counted else self._own.fresh(layout)
