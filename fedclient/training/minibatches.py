@@ -15,14 +15,17 @@ from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
 from common.server_step.rules import Rules
+from fedclient.evaluation.split import stratified
 from fedclient.training.augment import Augmenter
 
 
 class Minibatches:
     """Draws the batches of a client's rounds."""
 
-    def __init__(self, batches: Batches, seed: int, index: int) -> None:
+    def __init__(self, batches: Batches, seed: int, index: int, *, by_class: bool = False) -> None:
+        """`by_class`: what is held out has as much of each class as of all."""
         self._batches = batches
+        self._by_class = by_class
         self._seed = seed
         self._index = index
         self._augmenter: Augmenter | None = None
@@ -30,8 +33,10 @@ class Minibatches:
     def split(self, rules: Rules) -> tuple[Labels, Labels]:
         """Examples to train on, and examples to validate on: the same in every round."""
         n = len(self._batches)
-        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
-        held_out = rules.held_out(n)
+        random, held_out = seeds.stream(self._seed, seeds.VALIDATION, self._index), rules.held_out(n)
+        if self._by_class:
+            return stratified(self._batches.labels.cpu().numpy(), held_out, random)
+        order = random.permutation(n)
         if not held_out:
             return np.arange(n), order[:0]
         return np.sort(order[held_out:]), np.sort(order[:held_out])

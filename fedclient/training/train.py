@@ -14,9 +14,11 @@ from common import seeds
 from common.data.batches import Batches
 from common.errors import FedError
 from common.evaluate import evaluate
+from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
-from common.tensors.torch_views import bind
+from common.tensors.torch_views import bind, tensor_views
+from fedclient.evaluation.evaluator import Evaluator, Loss
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
@@ -34,10 +36,15 @@ class DivergedError(FedError):
 class Trainer:
     """A model and a shard, ready for any round."""
 
-    def __init__(self, model: nn.Module, batches: Batches, seed: int, index: int) -> None:
+    def __init__(
+        self, model: nn.Module, batches: Batches, seed: int, index: int, evaluator: Evaluator | None = None
+    ) -> None:
+        """`evaluator` is for a run without data at the server."""
         self._model = model
         self._batches = batches
-        self._minibatches = Minibatches(batches, seed, index)
+        self._evaluator = evaluator
+        self._loss: Loss = F.cross_entropy if evaluator is None else evaluator.loss
+        self._minibatches = Minibatches(batches, seed, index, by_class=evaluator is not None)
         self._seed = seed
         self._index = index
 
@@ -56,7 +63,7 @@ class Trainer:
         tensors = RoundTensors(task, state)
         trained = self._start_from_x(tensors)
         with kept_until_the_end():
-            accuracy = self._validate(task)
+            accuracy, found = self._validate(task), self._count(task)
             steps, loss = self._steps(task, tensors)
         self._collect(trained, tensors)
         self._clear_for_sending(tensors, steps)
@@ -70,7 +77,18 @@ class Trainer:
             loss=loss,
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,
+            evaluation=found,
         )
+
+    def evaluate(self, task: Task) -> SiteCounts | None:
+        """How x does on what the client keeps for that; None if it keeps nothing."""
+        bind(self._model, _on(self._batches.device, tensor_views(task.layout, task.broadcast)))
+        return self._count(task)
+
+    def _count(self, task: Task) -> SiteCounts | None:
+        if self._evaluator is None or not task.rules.evaluate:
+            return None
+        return self._evaluator.counts(self._model, self._batches, self._minibatches.split(task.rules)[1])
 
     def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
@@ -79,6 +97,8 @@ class Trainer:
         return trained
 
     def _validate(self, task: Task) -> float | None:
+        if self._evaluator is not None:
+            return None
         held_out = self._minibatches.split(task.rules)[1]
         if not len(held_out):
             return None
@@ -97,7 +117,7 @@ class Trainer:
         # Summed up where the model is: reading the loss makes the program wait for the device.
         steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
         for images, labels in self._minibatches.draw(task.rules):
-            loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
+            loss = self._loss(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
             total += loss.detach()
