@@ -153,7 +153,9 @@ class Task:
         if self.best is not None:
             require_known(self.best, self.chosen_metrics if self.has_task else OF_A_TEST_SET, "--best")
             if self.has_task and not self.sites_evaluate:
-                raise ConfigError(f"--best needs evaluation at the sites, for at most {MAX_EVALUATED} classes")
+                raise ConfigError(
+                    f"--best needs evaluation at the sites, for at most {MAX_EVALUATED} classes"
+                )
 
     def _check_shape(self) -> None:
         text = self.input_shape or ""

@@ -14,7 +14,9 @@ from common.errors import DataError, place_in_plugin
 def transformed(dataset: Dataset, name: str) -> Dataset:
     """The examples after module:function(examples) -> examples; their labels stay."""
     function = plugin.load(name)
-    expected = f"transform {name}: expected function(examples) -> as many examples, of {', '.join(IMAGE_DTYPES)}"
+    expected = (
+        f"transform {name}: expected function(examples) -> as many examples, of {', '.join(IMAGE_DTYPES)}"
+    )
     try:
         images = np.asarray(function(dataset.images.copy()))
     except Exception as error:

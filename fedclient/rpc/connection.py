@@ -219,7 +219,11 @@ class Connection:
         """Answers a round that asks for an evaluation only."""
         evaluation = to_message(found, seat.model.num_classes)
         header = pb.UpdateHeader(
-            run_id=seat.run_id, client=self._name, round=r, fingerprint=seat.fingerprint, evaluation=evaluation
+            run_id=seat.run_id,
+            client=self._name,
+            round=r,
+            fingerprint=seat.fingerprint,
+            evaluation=evaluation,
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 

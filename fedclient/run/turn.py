@@ -31,9 +31,9 @@ from fedclient.rpc.download import Download
 from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
 from fedclient.run import phases
+from fedclient.run.handing import to_hand_in
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
-from fedclient.run.handing import to_hand_in
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train

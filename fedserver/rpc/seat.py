@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.config import RunConfig
 from fedserver.members.seated import Seated
 from fedserver.members.seats import Member
 from fedserver.run.run import Run
@@ -11,6 +12,11 @@ from fedserver.run.run import Run
 def write_members(run: Run, members: Seated) -> None:
     """config.json, with the seats as they are now."""
     run.run_dir.write_config(run.record(members.in_order(), members.example_limit))
+
+
+def _site_task(config: RunConfig) -> pb.SiteTask | None:
+    """How clients treat their data, where the server has none."""
+    return pb.SiteTask(loss=config.loss or "", transform=config.transform or "") if config.has_task else None
 
 
 def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
@@ -35,6 +41,7 @@ def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
             std=prepared.std,
         ),
         shard=shard,
+        site_task=_site_task(config),
         lease_seconds=config.lease or 0.0,
         sign_seconds=sign_s,
     )

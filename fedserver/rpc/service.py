@@ -79,6 +79,7 @@ class Service:
             self._write_seats(run)
             presence = self._members.presence
             presence.gives_signs(member.index, request.gives_signs)
+            self._members.can_evaluate(member, request.test_examples if request.evaluates else None)
             return call.reply(seat_reply(run, member, presence.sign_s))
 
     def _write_seats(self, run: Run) -> None:

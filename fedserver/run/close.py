@@ -40,6 +40,7 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, b
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
+            sites=folded.evaluations,
         ),
         along=[run.run_dir.traffic_lines, *variates.staged()],
     )

@@ -53,6 +53,11 @@ class Run:
         """Alike for models that exchange the same tensors."""
         return fingerprint(self.prepared.specs)
 
+    @property
+    def num_classes(self) -> int:
+        """Classes that the model tells apart."""
+        return self.prepared.model.num_classes
+
     @cached_property
     def _model_bytes(self) -> int:
         return self.layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
@@ -115,12 +120,18 @@ class Run:
             example_limit=float(example_limit or 0),
             num_clients=num_clients,
             on_probation=tuple(sorted(on_probation(strikes))),
+            evaluate=self.asks_sites_after(r - 1),
         )
 
     def evaluates(self, r: int) -> bool:
         """Whether x is evaluated after this round; after the last one it always is, if there are data."""
-        if self.config.has_task:
-            return False
+        return not self.config.has_task and self._is_due(r)
+
+    def asks_sites_after(self, r: int) -> bool:
+        """Whether clients evaluate the x that this round leaves; they do it as the next one begins."""
+        return r > 0 and self.config.sites_evaluate and self._is_due(r)
+
+    def _is_due(self, r: int) -> bool:
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
 
