@@ -58,8 +58,8 @@ class Task:
     )
     transform: str | None = DATA.setting(
         None,
-        "With --input-shape: module:function(examples) -> examples, found in the same way; applied once to all "
-        "examples of a client, as an array, before training.",
+        "With --input-shape: module:function(examples) -> examples, found in the same way; applied once to "
+        "all examples of a client, as an array, before training.",
         metavar="MODULE:FUNCTION",
         if_unset="none",
     )

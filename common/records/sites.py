@@ -16,10 +16,10 @@ class SiteCounts:
     loss_sum: float | None
     """Sum of their losses; null where it is not finite."""
     confusion: tuple[tuple[Count, Count, Count], ...]
-    """[right class, class with the highest score, examples]; pairs of classes without examples are left out."""
+    """[right class, class with the highest score, examples]; pairs of classes without any are left out."""
     pairs: tuple[Count, ...] = ()
-    """For AUROC, by class, one against the rest; of two classes only the second. Twice the pairs of an example of
-    the class and one of the rest in which the former has the higher probability; ties count once."""
+    """For AUROC, by class, one against the rest; of two classes only the second. Twice the pairs of one
+    example of the class and one of the rest in which the first has the higher probability; ties count once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class SitesRecord:
     examples: Positive
     """Of all of them."""
     metrics: dict[str, float | None]
-    """From the counts of all sites together, so that a site weighs what its examples do. `auroc`, which has no
-    common counts, is the sites' mean, weighted by their examples."""
+    """From the counts of all sites together, so that a site weighs what its examples do. `auroc`, which has
+    no common counts, is the sites' mean, weighted by their examples."""
     classes: dict[str, ClassResult]
     """By name of the class."""
     worst: str

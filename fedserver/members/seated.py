@@ -26,8 +26,8 @@ class Seated:
         self.example_limit: int | None = None
         """As many examples a client counts with at the most; known once the run can start."""
         self._test_examples: dict[int, int | None] = {}
-        """By index, of clients that have joined this process: examples in a test set of their own; None for one
-        that cannot evaluate."""
+        """Examples in a test set of their own, by index, of clients that have joined this process; None for
+        one that cannot evaluate."""
         self._gone: dict[int, str] = {}
         """Why a client has left, by index."""
         self._shards: Sequence[Sequence[int]] | None = None
@@ -66,7 +66,7 @@ class Seated:
         self._test_examples[member.index] = test_examples
 
     def evaluated_on(self, i: int, held_out: int) -> int | None:
-        """Examples that client i evaluates x on, if it keeps so many of its shard aside; None: not known yet."""
+        """Examples that client i evaluates x on, if it holds so many of its shard out; None: not known."""
         if i not in self._test_examples:
             return None
         own = self._test_examples[i]

@@ -46,7 +46,7 @@ class SiteTrail:
         held = {each.index: round(config.validation * each.examples) for each in members.in_order()}
         if not any(members.evaluated_on(i, n) for i, n in held.items()):
             raise ConfigError(
-                f"--best {config.best}: no client evaluates x; give --validation, or start clients with --test"
+                f"--best {config.best}: no client evaluates x; give --validation, or clients --test"
             )
 
     async def catch_up(self, done: int) -> None:

@@ -59,7 +59,7 @@ class CapturedRounds:
         `c` is what the round before led to, for a round whose clients computed it; None if it is not known.
         """
         problem = f"round {r}: no client's download is in the capture"
-        downs = [t for t in self._transfers if not t.up and t.round == r]
+        downs = [t for t in self._transfers if not t.up and t.round == r and not _only_evaluates(t)]
         for transfer in sorted(downs, key=lambda t: _is_derived(t.encoding)):
             try:
                 flat = self._transfers.values(transfer)
@@ -97,6 +97,11 @@ def _rules(broadcast: Transfer) -> Rules:
     except (ConfigError, WireError, WrongRunError) as error:
         raise DataError(f"{broadcast.name}: the server's step cannot be done again: {error}") from error
     return rules
+
+
+def _only_evaluates(transfer: Transfer) -> bool:
+    """Whether it is x after the last round, which nobody trains on."""
+    return isinstance(transfer.header, pb.RoundHeader) and transfer.header.evaluation_only
 
 
 def _is_derived(encoding: Encoding) -> bool:

@@ -1,0 +1,301 @@
+"""Evaluation where the data are: sites count, the server adds up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors import safe_open
+
+from common.errors import ConfigError, WireError
+from common.metrics.message import from_message, to_message
+from common.records.sites import SiteCounts
+from fedclient.evaluation.split import stratified
+from fedlab.reports.report import write_report
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.config import RunConfig
+from fedserver.console.status_client import ask
+from fedwire.replay.replay import Replay
+from fedwire.source import Capture
+from fedwire.stats import compare_with_run, statistics
+from tests.killpoint import trap
+from tests.processes import Federation, lasting_address
+
+SHADES = {"black": 10, "dark": 70, "light": 150, "white": 220}
+TWO = ["--input-shape", "3x8x8", "--classes", "black", "--classes", "white", "--local-steps", "2"]
+RUN = [*TWO, "--num-clients", "2", "--rounds", "3", "--validation", "0.3", "--eta-l", "0.01"]
+
+
+def pictures(folder: Path, *classes: str, each: int = 10) -> None:
+    """A site's own pictures of some shades."""
+    random = np.random.default_rng(sum(map(ord, folder.name)))
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for k in range(each):
+            pixels = SHADES[name] + random.integers(-9, 10, (8, 8, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{k}.png")
+
+
+def sites(federation: Federation) -> list[dict[str, Any] | None]:
+    """What rounds.jsonl says of evaluations, round by round."""
+    return [record.get("sites") for record in federation.rounds()]
+
+
+def best(federation: Federation) -> dict[str, Any]:
+    """What best.safetensors says of itself."""
+    with safe_open(federation.folder / "run" / "best.safetensors", "numpy") as file:
+        found: dict[str, Any] = json.loads(file.metadata()["best"])
+        return found
+
+
+def two_sites(federation: Federation) -> None:
+    """One with all classes and a share that it holds out, one with a class less and a test set of its own."""
+    pictures(federation.folder / "a", "black", "white")
+    pictures(federation.folder / "b", "white")
+    pictures(federation.folder / "test", "black", "white", each=4)
+
+
+def start_sites(federation: Federation, *others: str) -> None:
+    federation.client("a", "--data", "a", *others)
+    federation.client("b", "--data", "b", "--test", "test")
+
+
+def test_sites_evaluate_every_x_and_records_status_and_report_show_it(federation: Federation) -> None:
+    two_sites(federation)
+    federation.server(*RUN, "--best", "loss", "--capture", "run.fedwire")
+    federation.client("b", "--data", "b", "--test", "test")
+    federation.client("a", "--data", "a", through=trap("stop", "before the last evaluation"))
+    federation.wait_for_stop("a")
+    status = ask(federation.address)
+    assert status["round"] == 3
+    assert status["sites"]["round"] == 2
+    assert status["sites"]["pooled"].keys() >= {"examples", "accuracy", "f1", "auroc", "loss"}
+    assert status["sites"]["clients"]["b"]["examples"] == 8
+    federation.go_on("a")
+    federation.finish()
+    found = [each for each in sites(federation) if each]
+    assert [sorted(each["sites"]) for each in found] == [["a", "b"]] * 3
+    assert {each["examples"] for each in found} == {6 + 8}
+    assert {each["sites"]["a"]["counts"]["examples"] for each in found} == {6}
+    assert [each["classes"]["black"]["support"] for each in found] == [3 + 4] * 3
+    losses = [each["metrics"]["loss"] for each in found]
+    assert [record["loss"] for record in federation.rounds()] == losses
+    assert best(federation)["round"] == losses.index(min(losses)) + 1
+    assert f"worst {found[-1]['worst']}" in federation.log("server")
+    page = federation.folder / "report.html"
+    write_report([federation.folder / "run"], page, "10Mbit")
+    assert "(worst)" in page.read_text()
+    assert "95 % interval" in page.read_text()
+    with Capture(federation.folder / "run.fedwire", print) as capture:
+        assert not compare_with_run(statistics(capture), federation.folder / "run")
+        verdicts = Replay(capture, federation.folder / "run").run()
+    assert [verdict.round for verdict in verdicts if verdict.same] == [1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["before the evaluation is written", "after the best is kept", "before broadcast"]
+)
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_server_killed_around_an_evaluation_ends_with_the_same_records(
+    federation: Federation, tmp_path: Path, point: str, count: int
+) -> None:
+    flags = [*RUN, "--best", "accuracy"]
+    two_sites(federation)
+    undisturbed = Federation(tmp_path / "undisturbed")
+    for name in ("a", "b", "test"):
+        shutil.copytree(federation.folder / name, undisturbed.folder / name)
+    try:
+        undisturbed.server(*flags)
+        start_sites(undisturbed)
+        undisturbed.finish()
+    finally:
+        undisturbed.close()
+    if count == 4 and point != "before broadcast":
+        count = 1
+    address = lasting_address()
+    federation.server(*flags, listen=address, through=trap("kill", point, count))
+    start_sites(federation)
+    federation.wait_for_death("server")
+    federation.server(*flags, listen=address)
+    federation.finish()
+    assert sites(federation) == sites(undisturbed)
+    assert federation.bytes("model") == undisturbed.bytes("model")
+    assert best(federation) | {"run": ""} == best(undisturbed) | {"run": ""}
+
+
+@pytest.mark.slow
+def test_a_client_killed_in_the_last_evaluation_comes_back_to_it(federation: Federation) -> None:
+    two_sites(federation)
+    federation.server(*RUN)
+    federation.client("a", "--data", "a", through=trap("kill", "before the last evaluation"))
+    federation.client("b", "--data", "b", "--test", "test")
+    federation.wait_for_death("a")
+    federation.client("a", "--data", "a")
+    federation.finish()
+    last = sites(federation)[-1]
+    assert last is not None
+    assert sorted(last["sites"]) == ["a", "b"]
+    assert "absent" not in last or not last["absent"]
+
+
+@pytest.mark.slow
+def test_the_end_of_a_run_does_not_wait_for_a_client_that_is_gone(federation: Federation) -> None:
+    two_sites(federation)
+    federation.server(*RUN, "--lease", "1", "--quorum", "0.5")
+    federation.client("a", "--data", "a", through=trap("kill", "before the last evaluation"))
+    federation.client("b", "--data", "b", "--test", "test")
+    federation.wait_for_death("a")
+    federation.finish()
+    last = sites(federation)[-1]
+    assert last is not None
+    assert [*last["sites"]] == ["b"]
+    assert last["absent"] == {"a": "no sign of life"}
+
+
+AUDIT = """
+import sys, os
+log = open(os.environ["OPENED"], "a", buffering=1)
+sys.addaudithook(lambda event, found: event == "open" and log.write(f"{found[0]}\\n"))
+"""
+"""Writes down what a Python process and its children open, from their first line on."""
+
+
+def opened(folder: Path, name: str) -> dict[str, str]:
+    (folder / "audit").mkdir(exist_ok=True)
+    (folder / "audit" / "sitecustomize.py").write_text(AUDIT)
+    log = folder / f"{name}.opened"
+    return os.environ | {"PYTHONPATH": str(folder / "audit"), "OPENED": str(log)}
+
+
+@pytest.mark.slow
+def test_four_sites_train_and_evaluate_and_the_server_opens_no_data(tmp_path: Path) -> None:
+    """Every site has other classes; what the server's processes open is written down by an audit hook."""
+    chosen = {"north": ["black", "dark"], "east": ["dark", "light"], "south": ["white"], "west": [*SHADES]}
+    for name, classes in chosen.items():
+        pictures(tmp_path / name, *classes, each=12)
+    lines = ['model = "cnn"', 'input_shape = "3x8x8"', f"classes = {json.dumps([*SHADES])}"]
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "task.toml").write_text("\n".join([*lines, 'metrics = ["f1", "accuracy", "auroc"]']))
+    address = lasting_address()
+    run = [
+        "--listen",
+        address,
+        "--run-dir",
+        "run",
+        "--task",
+        "task.toml",
+        "--num-clients",
+        "4",
+        "--rounds",
+        "4",
+    ]
+    run += ["--validation", "0.25", "--best", "f1"]
+    strace = ["strace", "-f", "-o", "strace.log", "-e", "trace=open,openat,openat2"]
+    processes = [
+        subprocess.Popen(
+            [*(strace if shutil.which("strace") else []), sys.executable, "-m", "fedserver", "run", *run],
+            cwd=tmp_path / "home",
+            env=opened(tmp_path, "server"),
+            stderr=(tmp_path / "server.log").open("w"),
+        )
+    ]
+    for name in chosen:
+        command = ["run", "--server", address, "--name", name, "--data", name, "--state-dir", f"state/{name}"]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "fedclient", *command],
+                cwd=tmp_path,
+                env=opened(tmp_path, name),
+                stderr=subprocess.DEVNULL,
+            )
+        )
+    assert [process.wait(120) for process in processes] == [0] * 5, (tmp_path / "server.log").read_text()
+    last = json.loads((tmp_path / "home" / "run" / "rounds.jsonl").read_text().splitlines()[-1])["sites"]
+    assert sorted(last["sites"]) == sorted(chosen)
+    assert {name: each["support"] for name, each in last["classes"].items()} == {
+        "black": 6,
+        "dark": 9,
+        "light": 6,
+        "white": 6,
+    }
+    assert last["metrics"].keys() == {"f1", "accuracy", "auroc"}
+    assert (tmp_path / "home" / "run" / "best.safetensors").exists()
+    logs = [(tmp_path / "server.opened").read_text()]
+    if (tmp_path / "home" / "strace.log").exists():
+        logs.append((tmp_path / "home" / "strace.log").read_text())
+    for log in logs:
+        assert "fedserver/worker" in log, "the worker is seen too"
+        assert not re.findall(r"\S*(?:\.png|digits\.npz|/(?:north|east|south|west)/)\S*", log)
+    assert "0.png" in (tmp_path / "west.opened").read_text(), "a picture that is opened is seen"
+
+
+def test_what_is_held_out_has_as_much_of_each_class_and_is_always_the_same() -> None:
+    labels = np.repeat([0, 2, 5], [50, 30, 5])
+    train, held = stratified(labels, 17, np.random.default_rng(3))
+    assert np.bincount(labels[held]).tolist() == [10, 0, 6, 0, 0, 1]
+    assert sorted([*train, *held]) == [*range(85)]
+    again = stratified(labels, 17, np.random.default_rng(3))[1]
+    assert held.tolist() == again.tolist()
+    assert not len(stratified(labels, 0, np.random.default_rng(3))[1])
+    assert [len(stratified(labels, n, np.random.default_rng(0))[1]) for n in range(85)] == [*range(85)]
+
+
+GOOD = SiteCounts(examples=5, loss_sum=2.5, confusion=((0, 0, 2), (1, 0, 1), (1, 1, 2)), pairs=(9,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"examples": 6}, "the counts add up to 5, and there are 6 examples"),
+        ({"examples": 0}, "examples must be from 1"),
+        ({"cells": [0, 2]}, "2 cells need as many counts"),
+        ({"cells": [0, 2, 4]}, "cells must ascend, below 2 x 2"),
+        ({"cells": [2, 0, 3]}, "cells must ascend"),
+        ({"counts": [5, 0, 0]}, "the counts add up to 5"),
+        ({"pairs": [9, 9]}, "pairs must be 1 numbers, or none, got 2"),
+        ({"pairs": [13]}, "class 1 has 6 pairs with others, got 6.5 that are won"),
+        ({"loss_sum": 1e300}, "loss_sum must be at most"),
+    ],
+)
+def test_counts_that_do_not_add_up_are_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
+    sent = to_message(GOOD, 2)
+    assert from_message(sent, 2) == GOOD
+    for name, value in changes.items():
+        sent.ClearField(name)  # type: ignore[arg-type]
+        sent.MergeFrom(pb.SiteCounts(**{name: value}))
+    with pytest.raises(WireError, match=message) as error:
+        from_message(sent, 2)
+    assert "\n" not in str(error.value)
+
+
+TASK: dict[str, Any] = {"dataset": "none", "input_shape": "3x8x8", "classes": ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"best": "f1"}, "--best f1: no such metric here; choose accuracy, balanced_accuracy, loss"),
+        ({**TASK, "best": "speed"}, "--best speed: no such metric here; choose accuracy, .*f1"),
+        ({**TASK, "metrics": ("accuracy",), "best": "f1"}, "--best f1: no such metric here; choose accuracy"),
+        ({**TASK, "metrics": ("speed",)}, "--metrics speed: no such metric here"),
+        ({**TASK, "metrics": ("a:b:c",)}, "expected module:factory, got 'a:b:c'"),
+        ({**TASK, "loss": "cross entropy"}, "expected module:factory, got 'cross entropy'"),
+        ({"transform": "own:scaled"}, "--transform describes a task; give --input-shape too"),
+        ({**TASK, "classes": tuple(map(str, range(301))), "best": "accuracy"}, "for at most 300 classes"),
+    ],
+)
+def test_a_metric_that_a_run_cannot_have_is_an_error_at_the_start(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RunConfig(**settings)
