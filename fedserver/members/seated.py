@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.errors import UnknownClientError
 from fedserver.members.presence import Presence
-from fedserver.members.seats import Member, require_not_evicted, selection
+from fedserver.members.seats import Member, OwnData, require_not_evicted, selection
 
 EVICTED = "evicted by the operator"
 
@@ -61,9 +61,9 @@ class Seated:
         self.presence.heard(member.index, name)
         return member
 
-    def can_evaluate(self, member: Member, test_examples: int | None) -> None:
+    def _note_test_set(self, i: int, own_data: OwnData | None) -> None:
         """A client says as it joins whether it evaluates x, and on how many examples beside its shard."""
-        self._test_examples[member.index] = test_examples
+        self._test_examples[i] = None if own_data is None else own_data.test_examples
 
     def evaluated_on(self, i: int, held_out: int) -> int | None:
         """Examples that client i evaluates x on, if it holds so many of its shard out; None: not known."""

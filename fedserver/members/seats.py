@@ -36,6 +36,8 @@ class OwnData:
 
     examples: int
     class_names: tuple[str, ...]
+    test_examples: int | None = None
+    """Examples in a test set of its own, 0 without one; None for a client that cannot evaluate x."""
 
 
 def new_member(name: str, index: int, shard: Sequence[int], own_data: OwnData | None) -> Member:
