@@ -175,11 +175,13 @@ sys.addaudithook(lambda event, found: event == "open" and log.write(f"{found[0]}
 """Writes down what a Python process and its children open, from their first line on."""
 
 
-def opened(folder: Path, name: str) -> dict[str, str]:
+def start_audited(folder: Path, name: str, *command: str, cwd: Path) -> subprocess.Popen[bytes]:
+    """Starts a process of its own; NAME.opened is what it opens, NAME.log what it says."""
     (folder / "audit").mkdir(exist_ok=True)
     (folder / "audit" / "sitecustomize.py").write_text(AUDIT)
-    log = folder / f"{name}.opened"
-    return os.environ | {"PYTHONPATH": str(folder / "audit"), "OPENED": str(log)}
+    found = {"PYTHONPATH": str(folder / "audit"), "OPENED": str(folder / f"{name}.opened")}
+    with (folder / f"{name}.log").open("w") as log:
+        return subprocess.Popen(command, cwd=cwd, env=os.environ | found, stdout=log, stderr=log)
 
 
 @pytest.mark.slow
@@ -188,57 +190,29 @@ def test_four_sites_train_and_evaluate_and_the_server_opens_no_data(tmp_path: Pa
     chosen = {"north": ["black", "dark"], "east": ["dark", "light"], "south": ["white"], "west": [*SHADES]}
     for name, classes in chosen.items():
         pictures(tmp_path / name, *classes, each=12)
+    home, address = tmp_path / "home", lasting_address()
+    home.mkdir()
     lines = ['model = "cnn"', 'input_shape = "3x8x8"', f"classes = {json.dumps([*SHADES])}"]
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "task.toml").write_text("\n".join([*lines, 'metrics = ["f1", "accuracy", "auroc"]']))
-    address = lasting_address()
-    run = [
-        "--listen",
-        address,
-        "--run-dir",
-        "run",
-        "--task",
-        "task.toml",
-        "--num-clients",
-        "4",
-        "--rounds",
-        "4",
-    ]
-    run += ["--validation", "0.25", "--best", "f1"]
+    (home / "task.toml").write_text("\n".join([*lines, 'metrics = ["f1", "accuracy", "auroc"]']))
     strace = ["strace", "-f", "-o", "strace.log", "-e", "trace=open,openat,openat2"]
-    processes = [
-        subprocess.Popen(
-            [*(strace if shutil.which("strace") else []), sys.executable, "-m", "fedserver", "run", *run],
-            cwd=tmp_path / "home",
-            env=opened(tmp_path, "server"),
-            stderr=(tmp_path / "server.log").open("w"),
-        )
-    ]
+    traced = strace if shutil.which("strace") else []
+    run = ["--task", "task.toml", "--num-clients", "4", "--rounds", "4", "--local-steps", "4"]
+    run += ["--listen", address, "--run-dir", "run", "--validation", "0.25", "--best", "f1"]
+    server = [*traced, sys.executable, "-m", "fedserver", "run", *run]
+    processes = [start_audited(tmp_path, "server", *server, cwd=home)]
     for name in chosen:
-        command = ["run", "--server", address, "--name", name, "--data", name, "--state-dir", f"state/{name}"]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "fedclient", *command],
-                cwd=tmp_path,
-                env=opened(tmp_path, name),
-                stderr=subprocess.DEVNULL,
-            )
-        )
+        client = ["run", "--server", address, "--name", name, "--data", name, "--state-dir", f"state/{name}"]
+        python = (sys.executable, "-m", "fedclient")
+        processes.append(start_audited(tmp_path, name, *python, *client, cwd=tmp_path))
     assert [process.wait(120) for process in processes] == [0] * 5, (tmp_path / "server.log").read_text()
-    last = json.loads((tmp_path / "home" / "run" / "rounds.jsonl").read_text().splitlines()[-1])["sites"]
+    last = json.loads((home / "run" / "rounds.jsonl").read_text().splitlines()[-1])["sites"]
     assert sorted(last["sites"]) == sorted(chosen)
-    assert {name: each["support"] for name, each in last["classes"].items()} == {
-        "black": 6,
-        "dark": 9,
-        "light": 6,
-        "white": 6,
-    }
+    assert [each["support"] for each in last["classes"].values()] == [6, 9, 6, 6]
     assert last["metrics"].keys() == {"f1", "accuracy", "auroc"}
-    assert (tmp_path / "home" / "run" / "best.safetensors").exists()
-    logs = [(tmp_path / "server.opened").read_text()]
-    if (tmp_path / "home" / "strace.log").exists():
-        logs.append((tmp_path / "home" / "strace.log").read_text())
-    for log in logs:
+    assert last["worst"] in chosen
+    assert (home / "run" / "best.safetensors").exists()
+    logs = [tmp_path / "server.opened", *home.glob("strace.log")]
+    for log in map(Path.read_text, logs):
         assert "fedserver/worker" in log, "the worker is seen too"
         assert not re.findall(r"\S*(?:\.png|digits\.npz|/(?:north|east|south|west)/)\S*", log)
     assert "0.png" in (tmp_path / "west.opened").read_text(), "a picture that is opened is seen"
