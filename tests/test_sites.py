@@ -13,14 +13,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.numpy import load_file
+from torch.nn import functional as F
 
-from common.errors import ConfigError, WireError
+from common.data import datasets
+from common.errors import ConfigError, DataError, RefusedError, RunError, WireError
+from common.events import unheard
 from common.metrics.message import from_message, to_message
 from common.records.sites import SiteCounts
+from fedclient.evaluation.evaluator import Evaluator
 from fedclient.evaluation.split import stratified
+from fedclient.evaluation.transform import transformed
+from fedclient.own_data import OwnDataset
+from fedclient.site import Site
 from fedlab.reports.report import write_report
+from fedlab.simulate import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.console.status_client import ask
@@ -278,3 +288,79 @@ def test_a_metric_that_a_run_cannot_have_is_an_error_at_the_start(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         RunConfig(**settings)
+
+
+@pytest.mark.parametrize("metric", ["loss", "balanced_accuracy"])
+def test_a_server_with_a_test_set_keeps_the_best_model_by_it(tmp_path: Path, metric: str) -> None:
+    config = RunConfig(num_clients=2, rounds=4, local_steps=2, eta_l=0.5, best=metric, batch_size=8)
+    simulate(config, tmp_path / "run", lambda line: None)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    values = [
+        -line["loss"] if metric == "loss" else sum(line["class_accuracy"]) / len(line["class_accuracy"])
+        for line in lines
+    ]
+    with safe_open(tmp_path / "run" / "best.safetensors", "numpy") as file:
+        assert json.loads(file.metadata()["best"])["round"] == values.index(max(values)) + 1
+        kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    assert kept.keys() == load_file(tmp_path / "run" / "model.safetensors").keys()
+    assert all("sites" not in line for line in lines)
+
+
+OWN = """
+from torch.nn import functional as F
+def softer(scores, labels): return F.cross_entropy(scores / 2, labels)
+def by_example(scores, labels): return F.cross_entropy(scores, labels, reduction="none")
+def inverted(examples): return 255 - examples
+def shorter(examples): return examples[1:]
+"""
+
+
+def test_a_loss_and_a_transform_come_from_the_clients_own_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_task.py").write_text(OWN)
+    found, labels = torch.tensor([[4.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
+    loss = Evaluator(None, "own_task:softer").loss(found, labels)
+    assert loss == F.cross_entropy(found / 2, labels)
+    with pytest.raises(RunError, match=r"loss own_task:by_example: expected .* a scalar tensor, got Tensor"):
+        Evaluator(None, "own_task:by_example").loss(found, labels)
+    digits = datasets.load("digits", "test").subset(np.arange(3))
+    assert (transformed(digits, "own_task:inverted").images == 255 - digits.images).all()
+    with pytest.raises(DataError, match=r"transform own_task:shorter: expected .*, got uint8 \(2, 1, 8, 8\)"):
+        transformed(digits, "own_task:shorter")
+    with pytest.raises(ConfigError, match="no module 'absent' in the current directory"):
+        transformed(digits, "absent:function")
+    with pytest.raises(RefusedError, match="--allow-plugin own_task:softer"):
+        Site().require_function("loss", "own_task:softer")
+
+
+@pytest.mark.slow
+def test_a_task_with_a_loss_a_transform_and_a_metric_of_ones_own_runs(federation: Federation) -> None:
+    two_sites(federation)
+    metric = "def hits(confusion): return confusion.trace() / confusion.sum()\n"
+    (federation.folder / "own_task.py").write_text(OWN + metric)
+    plugins = ["--loss", "own_task:softer", "--transform", "own_task:inverted"]
+    federation.server(*RUN, *plugins, "--metrics", "own_task:hits", "--best", "own_task:hits")
+    start_sites(federation)
+    federation.finish()
+    assert [record["accuracy"] for record in federation.rounds()] == [
+        each["metrics"]["own_task:hits"] for each in sites(federation) if each
+    ]
+
+
+def test_a_site_evaluates_on_its_data_set_and_names_its_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own_data.py").write_text(
+        "import numpy as np\n"
+        "def named(split): return np.zeros((4, 2), np.float32), [0, 1, 1, 0], ['white', 'black']\n"
+        "def short(split): return np.zeros((4, 2), np.float32), [0, 1, 1, 0], ['white']\n"
+    )
+    own = OwnDataset("own_data:named", "data", None, unheard, split="test")
+    assert own.load(("black", "grey", "white"), (2,)).labels.tolist() == [2, 0, 0, 2]
+    with pytest.raises(DataError, match="the run has black, grey; all of its own are white"):
+        own.load(("black", "grey"), (2,))
+    with pytest.raises(DataError, match="every class needs a name of its own, got 1 for labels to 1"):
+        OwnDataset("own_data:short", "data", None, unheard)

@@ -12,6 +12,8 @@ MAX_CLASSES = 300
 """Of a run whose sites evaluate: counts of so many fit into a message."""
 MAX_CELLS = MAX_CLASSES**2
 """Entries of a confusion matrix that are not zero; in a message they have up to six bytes each."""
+MAX_TOGETHER = 4_000_000
+"""Entries of the matrices of all clients, which a checkpoint has in its note: tens of megabytes."""
 MAX_EXAMPLES = 1 << 40
 MAX_LOSS_SUM = 1e18
 

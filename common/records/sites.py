@@ -19,7 +19,7 @@ class SiteCounts:
     """[right class, class with the highest score, examples]; pairs of classes without any are left out."""
     pairs: tuple[Count, ...] = ()
     """For AUROC, by class, one against the rest; of two classes only the second. Twice the pairs of one
-    example of the class and one of the rest in which the first has the higher probability; ties count once."""
+    example of the class and one of the rest in which the one has the higher probability; ties once."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,10 +105,7 @@ class Connection:
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         self.spoke_at = time.monotonic()
-        if not 0 <= reply.lease_seconds < math.inf:
-            raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
-        if not 0 <= reply.sign_seconds < math.inf:
-            raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")
+        _require_times(reply)
         if len(reply.shard.indices) > MAX_SHARD:
             raise WireError.broken_contract(f"a shard has {MAX_SHARD} examples at the most")
         return Seat(
@@ -230,3 +227,10 @@ class Connection:
     def _pushed(self, frames: Iterator[bytes]) -> PushReply:
         reply = intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
         return push_reply(reply)
+
+
+def _require_times(reply: pb.JoinReply) -> None:
+    if not 0 <= reply.lease_seconds < math.inf:
+        raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
+    if not 0 <= reply.sign_seconds < math.inf:
+        raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")

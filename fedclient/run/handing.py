@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from common.metrics.message import to_message
+from fedclient.rpc.connection import Seat
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task, Update
 
 
-def to_hand_in(task: Task, update: Update, num_classes: int) -> StoredUpdate:
+def to_hand_in(task: Task, update: Update, seat: Seat) -> StoredUpdate:
     """What is kept on disk until the server has counted it."""
     found = update.evaluation
     return StoredUpdate(
@@ -18,5 +19,5 @@ def to_hand_in(task: Task, update: Update, num_classes: int) -> StoredUpdate:
         loss=update.loss,
         validation_accuracy=update.validation_accuracy,
         seconds=update.seconds,
-        evaluation=None if found is None else to_message(found, num_classes),
+        evaluation=None if found is None else to_message(found, seat.model.num_classes),
     )

@@ -54,7 +54,6 @@ class Participant:
     def __init__(self, equipment: Equipment, left_over: StoredUpdate | None, emit: Emit) -> None:
         self._seat = equipment.seat
         self._sender = equipment.sender
-        self._num_classes = equipment.seat.model.num_classes
         self._trainer = equipment.trainer
         self._layout = equipment.layout
         self._state = equipment.state
@@ -166,7 +165,7 @@ class Participant:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
         last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
-        stored = to_hand_in(task, update, self._num_classes)
+        stored = to_hand_in(task, update, self._seat)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started

@@ -43,6 +43,8 @@ class SiteTrail:
         config = self._run.config
         if config.best is None or not config.has_task:
             return
+        if not self._run.sites_evaluate:
+            raise ConfigError(f"--best {config.best}: so many clients and classes are too many to evaluate x")
         held = {each.index: round(config.validation * each.examples) for each in members.in_order()}
         if not any(members.evaluated_on(i, n) for i, n in held.items()):
             raise ConfigError(
@@ -52,7 +54,7 @@ class SiteTrail:
     async def catch_up(self, done: int) -> None:
         """Goes on after an earlier process; what it did not come to write is in the newest checkpoint."""
         run = self._run
-        if not run.config.sites_evaluate:
+        if not run.sites_evaluate:
             return
         records = {record.round: record for record in run.run_dir.records()}
         for r, record in records.items():
@@ -74,7 +76,7 @@ class SiteTrail:
     def lacks_the_last(self) -> bool:
         """Whether the x of the last round is not evaluated."""
         last = self._before
-        return self._run.config.sites_evaluate and last is not None and last.sites is None
+        return self._run.sites_evaluate and last is not None and last.sites is None
 
     async def end(self, flat: Flat, counts: Mapping[str, SiteCounts], absent: Mapping[str, str]) -> None:
         """The last x is evaluated by everybody who could be asked."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import step_size
+from common.metrics.message import MAX_TOGETHER
 from common.records.run import RunRecord, Seat
 from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
@@ -129,7 +130,13 @@ class Run:
 
     def asks_sites_after(self, r: int) -> bool:
         """Whether clients evaluate the x that this round leaves; they do it as the next one begins."""
-        return r > 0 and self.config.sites_evaluate and self._is_due(r)
+        return r > 0 and self.sites_evaluate and self._is_due(r)
+
+    @property
+    def sites_evaluate(self) -> bool:
+        """Whether clients evaluate x: where the server has no data, and counts are not too many."""
+        together = self.config.num_clients * self.num_classes**2
+        return self.config.sites_evaluate and together <= MAX_TOGETHER
 
     def _is_due(self, r: int) -> bool:
         every = self.config.eval_every

@@ -59,7 +59,7 @@ class CapturedRounds:
         `c` is what the round before led to, for a round whose clients computed it; None if it is not known.
         """
         problem = f"round {r}: no client's download is in the capture"
-        downs = [t for t in self._transfers if not t.up and t.round == r and not _only_evaluates(t)]
+        downs = [t for t in self._transfers if not t.up and t.round == r]
         for transfer in sorted(downs, key=lambda t: _is_derived(t.encoding)):
             try:
                 flat = self._transfers.values(transfer)
@@ -67,7 +67,10 @@ class CapturedRounds:
                 problem = str(error)
                 continue
             encoding = transfer.encoding.part(*MODEL, Purpose.CONTROL)
-            found = CapturedRound(_rules(transfer), encoding, flat[: encoding.layout.num_bytes].copy())
+            rules = _rules(transfer)
+            if rules.evaluation_only:
+                continue  # It is the last x, which nobody trains on.
+            found = CapturedRound(rules, encoding, flat[: encoding.layout.num_bytes].copy())
             self._require_sound(found)
             if not found.c_travelled and r > 1:
                 if c is None:
@@ -97,11 +100,6 @@ def _rules(broadcast: Transfer) -> Rules:
     except (ConfigError, WireError, WrongRunError) as error:
         raise DataError(f"{broadcast.name}: the server's step cannot be done again: {error}") from error
     return rules
-
-
-def _only_evaluates(transfer: Transfer) -> bool:
-    """Whether it is x after the last round, which nobody trains on."""
-    return isinstance(transfer.header, pb.RoundHeader) and transfer.header.evaluation_only
 
 
 def _is_derived(encoding: Encoding) -> bool:
