@@ -65,15 +65,15 @@ class Task:
     )
     metrics: tuple[str, ...] = DATA.setting(
         (),
-        f"With --input-shape: what to compute from the counts of the sites: {', '.join(BUILT_IN)}, or "
-        "module:function(confusion) -> number in the server's current directory; repeatable.",
+        "With --input-shape: what to compute from the counts of the sites: accuracy, balanced_accuracy, f1, "
+        "auroc, loss, or module:function(confusion) -> number in the server's current directory; repeatable.",
         metavar="NAME",
         if_unset="all but functions",
     )
     best: str | None = Section.RUN.setting(
         None,
-        "Keep the x with the best value of this metric in best.safetensors, beside the last one: "
-        f"{', '.join(OF_A_TEST_SET)}; with --task any of --metrics, from the counts of all sites.",
+        "Keep the x with the best value of this metric in best.safetensors, beside the last one: accuracy, "
+        "balanced_accuracy or loss; with --task any of --metrics, from the counts of all sites.",
         metavar="METRIC",
         if_unset="keep the last x only",
     )

@@ -128,7 +128,7 @@ def _sites(found: pb.SitesResult) -> dict[str, Any]:
 
     return {
         "round": found.round,
-        "pooled": values(found.pooled),
+        "pooled": values(found.pooled) if found.HasField("pooled") else None,
         "worst": found.worst or None,
         "clients": {row.client: values(row) for row in found.sites},
     }

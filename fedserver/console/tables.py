@@ -64,8 +64,8 @@ def show_status(status: dict[str, Any]) -> None:
 
 def _sites(found: dict[str, Any]) -> Table:
     """What clients found of x on data of their own, the worst of them marked."""
-    rows = {"all together": found["pooled"], **found["clients"]}
-    table = Table(f"x after round {found['round']}", *found["pooled"])
+    rows = ({"all together": found["pooled"]} if found["pooled"] else {}) | found["clients"]
+    table = Table(f"x after round {found['round']}", *max(rows.values(), key=len, default=()))
     for name, values in rows.items():
         cells = ["-" if v is None else str(v) if isinstance(v, int) else f"{v:.4f}" for v in values.values()]
         table.add_row(f"{name} (worst)" if name == found["worst"] else name, *cells)

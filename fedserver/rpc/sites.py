@@ -19,9 +19,8 @@ def sites_result(r: int, found: SitesRecord) -> pb.SitesResult:
 
 
 def own_sites(found: pb.SitesResult, name: str) -> pb.SitesResult:
-    """The same as the client of this name sees it: its own row, and all together."""
-    own = [site for site in found.sites if site.client == name]
-    return pb.SitesResult(round=found.round, pooled=found.pooled, sites=own)
+    """The same as the client of this name sees it: its own row. Of two, all less one is the other."""
+    return pb.SitesResult(round=found.round, sites=[site for site in found.sites if site.client == name])
 
 
 def _result(client: str, examples: int, metrics: Mapping[str, float | None]) -> pb.SiteResult:

@@ -1226,7 +1226,7 @@ Global___RoundResult: _TypeAlias = RoundResult  # noqa: Y015
 
 @_typing.final
 class SitesResult(_message.Message):
-    """What the clients found of x on data of their own; a client sees its own row and the sum."""
+    """What the clients found of x on data of their own; a client sees its own row only."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1237,7 +1237,7 @@ class SitesResult(_message.Message):
     round: _builtins.int
     """x after this round."""
     worst: _builtins.str
-    """The client whose row is worst; empty for a client that asks."""
+    """The client whose row is worst."""
     @_builtins.property
     def pooled(self) -> Global___SiteResult:
         """All of them together, weighted by examples."""
