@@ -31,7 +31,12 @@ class Best:
         self._emit = emit
         self._metric = run.config.best
         self._path = run.run_dir.path / BEST
-        self._round, self._value = self._kept()
+        self._round, self._value = self._kept() if self.wanted else (0, None)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a best x is kept at all."""
+        return self._metric is not None
 
     def _kept(self) -> tuple[int, float | None]:
         """What an earlier process has found best; a file that is damaged is as none."""

@@ -135,7 +135,8 @@ class Trail:
         started = time.monotonic()
         found = await self._worker.evaluate(self._run.model(flat))
         seconds = time.monotonic() - started
-        await asyncio.to_thread(self._best.consider, record.round, of_test_set(found), lambda: flat)
+        if self._best.wanted:
+            await asyncio.to_thread(self._best.consider, record.round, of_test_set(found), lambda: flat)
         self._board.last = Result(record.round, found.accuracy, found.loss, seconds)
         return record.evaluated(found, seconds)
 
