@@ -71,9 +71,11 @@ def test_a_task_whose_clients_bring_the_shards_ends_in_the_same_bits(
     (federation.folder / "task.toml").write_text(DIGITS)
     flags = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))]
     federation.server("--task", "task.toml", *flags)
+    tested = 1 if algorithm == "fedpvr" else 0
     for i in range(2):
         bring = ["--dataset", "digits", "--shard", f"{i}/2", "--partition", "shards.json"]
-        federation.client(f"client-{i}", *bring)
+        # One of them evaluates, on all of the test set, for one algorithm.
+        federation.client(f"client-{i}", *bring, *(["--test", "digits"] if i < tested else []))
     federation.finish()
     for file in ("model.safetensors", "control.safetensors"):
         ours, theirs = (
@@ -83,7 +85,9 @@ def test_a_task_whose_clients_bring_the_shards_ends_in_the_same_bits(
         assert ours.keys() == theirs.keys()
         for name, tensor in ours.items():
             np.testing.assert_array_equal(tensor, theirs[name])
-    assert {record["accuracy"] for record in federation.rounds()} == {None}
+    with_data = (federation.folder / "with-data" / "rounds.jsonl").read_text().splitlines()
+    accuracies = [json.loads(line)["accuracy"] if tested else None for line in with_data]
+    assert [record["accuracy"] for record in federation.rounds()] == accuracies
     assert json.loads((federation.folder / "run" / "config.json").read_text())["dataset"] == "none"
 
 
