@@ -147,20 +147,22 @@ def test_a_server_killed_around_an_evaluation_ends_with_the_same_records(
 
 
 @pytest.mark.slow
-def test_a_client_killed_in_the_last_evaluation_comes_back_to_it_and_a_report_shows_all(
-    federation: Federation,
+@pytest.mark.parametrize(
+    ("point", "count"), [("before the last evaluation", 1), ("after the update is kept", 2)]
+)
+def test_a_client_that_is_killed_comes_back_with_its_counts_and_a_report_shows_them(
+    federation: Federation, point: str, count: int
 ) -> None:
     two_sites(federation)
     federation.server(*RUN)
-    federation.client("a", "--data", "a", through=trap("kill", "before the last evaluation"))
+    federation.client("a", "--data", "a", through=trap("kill", point, count))
     federation.client("b", "--data", "b", "--test", "test")
     federation.wait_for_death("a")
     federation.client("a", "--data", "a")
     federation.finish()
-    last = sites(federation)[-1]
-    assert last is not None
-    assert sorted(last["sites"]) == ["a", "b"]
-    assert not last["absent"]
+    found = [each for each in sites(federation) if each]
+    assert [sorted(each["sites"]) for each in found] == [["a", "b"]] * 3
+    assert not found[-1]["absent"]
     page = federation.folder / "report.html"
     write_report([federation.folder / "run"], page, "10Mbit")
     assert "(worst)" in page.read_text()
