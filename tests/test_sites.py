@@ -34,6 +34,9 @@ from fedlab.simulate import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.console.status_client import ask
+from fedserver.console.tables import show_status
+from fedserver.rpc.update import require_announced
+from fedserver.run.round import Update
 from fedwire.replay.replay import Replay
 from fedwire.source import Capture
 from fedwire.stats import compare_with_run, statistics
@@ -79,7 +82,9 @@ def start_sites(federation: Federation, *others: str) -> None:
     federation.client("b", "--data", "b", "--test", "test")
 
 
-def test_sites_evaluate_every_x_and_records_and_status_show_it(federation: Federation) -> None:
+def test_sites_evaluate_every_x_and_records_and_status_show_it(
+    federation: Federation, capsys: pytest.CaptureFixture[str]
+) -> None:
     two_sites(federation)
     federation.server(*RUN, "--best", "loss", "--capture", "run.fedwire")
     federation.client("b", "--data", "b", "--test", "test")
@@ -90,6 +95,8 @@ def test_sites_evaluate_every_x_and_records_and_status_show_it(federation: Feder
     assert status["sites"]["round"] == 2
     assert status["sites"]["pooled"].keys() >= {"examples", "accuracy", "f1", "auroc", "loss"}
     assert status["sites"]["clients"]["b"]["examples"] == 8
+    show_status(status)
+    assert f"{status['sites']['worst']} (worst)" in capsys.readouterr().out
     federation.go_on("a")
     federation.finish()
     found = [each for each in sites(federation) if each]
@@ -167,6 +174,21 @@ def test_a_client_that_is_killed_comes_back_with_its_counts_and_a_report_shows_t
     write_report([federation.folder / "run"], page, "10Mbit")
     assert "(worst)" in page.read_text()
     assert "95 % interval" in page.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags", [["--variates", "derived"], ["--codec", "down=fp16", "--algorithm", "scaffold"]]
+)
+def test_the_last_x_is_evaluated_also_by_those_who_were_not_drawn(
+    federation: Federation, flags: list[str]
+) -> None:
+    two_sites(federation)
+    federation.server(*RUN, *flags, "--clients-per-round", "1", "--eval-every", "2")
+    start_sites(federation)
+    federation.finish()
+    found = sites(federation)
+    assert [each and len(each["sites"]) for each in found] == [None, 1, 2]
 
 
 @pytest.mark.slow
@@ -271,6 +293,13 @@ def test_counts_that_do_not_add_up_are_refused_in_one_line(changes: dict[str, An
     with pytest.raises(WireError, match=message) as error:
         from_message(sent, 2)
     assert "\n" not in str(error.value)
+
+
+def test_an_evaluation_on_other_examples_than_announced_is_refused() -> None:
+    update = Update("a", 2, steps=1, examples=20, loss=0.0, evaluation=GOOD)
+    require_announced(update, 5)
+    with pytest.raises(WireError, match="client 'a' evaluates on 6 examples, got 5"):
+        require_announced(update, 6)
 
 
 TASK: dict[str, Any] = {"dataset": "none", "input_shape": "3x8x8", "classes": ("a", "b")}
