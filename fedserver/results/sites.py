@@ -52,7 +52,7 @@ class SiteTrail:
             )
 
     async def catch_up(self, done: int) -> None:
-        """Goes on after an earlier process; what it did not come to write is in the newest checkpoint."""
+        """Goes on after an earlier process; what it did not come to write is in checkpoints."""
         run = self._run
         if not run.sites_evaluate:
             return
@@ -60,9 +60,11 @@ class SiteTrail:
         for r, record in records.items():
             if record.sites is not None:
                 self._board.sites = r, record.sites
-        self._before = records.get(done - 1)
-        if done in run.checkpoints.rounds():
-            await self.follow(records[done], run.checkpoints.read(done).sites)
+        for r in run.checkpoints.rounds():
+            self._before = records.get(r - 1)
+            due = run.asks_sites_after(r - 1) and self._before is not None and self._before.sites is None
+            if due and r in records:
+                await self.follow(records[r], run.checkpoints.read(r).sites)
         self._before = records.get(done)
 
     async def follow(self, record: RoundRecord, counts: Mapping[str, SiteCounts]) -> None:
