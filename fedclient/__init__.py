@@ -4,6 +4,7 @@ Rooms
     run/       a client's life: daemon (connect, retry), prepare (data, model), turn (pull, train, push)
     rpc/       calls: what a turn wants to say and hear, as gRPC messages
     transport/ how messages reach the server: gRPC, paced, captured
+    evaluation/ x on data that are not trained on: counts, what is held out, what a task names
     training/  K local steps                              store/     the state directory, or memory
     replicas/  many clients from one command: identities, the process that forks, threads
 What the site allows is `site`; `run.demands` holds what the server asks for against it, before it is done.

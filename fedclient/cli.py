@@ -94,6 +94,13 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     help="With --shard: take shard I of the N in this file instead; see fedlab partition.",
 )
 @commandline.option(
+    DATA,
+    "--test",
+    metavar="FOLDER|NAME",
+    help="Where the server has no data: evaluate its models on these pictures, one folder per class, or on "
+    "the test split of this data set.  [default: on what the run's --validation keeps aside]",
+)
+@commandline.option(
     DATA, "--data-dir", default="data", metavar="DIR", help="Where data sets that are not built in are."
 )
 @commandline.option(

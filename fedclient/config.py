@@ -18,6 +18,8 @@ class ClientConfig:
     data_dir: str = "data"
     own_data: OwnData | None = None
     """None: train on the shard that the server assigns."""
+    test_data: OwnData | None = None
+    """What x is evaluated on, where the server has no data; None: on what is held out of its own."""
     site: Site = field(default_factory=Site)
     """What the server may ask of this client."""
     threads: int | None = 1

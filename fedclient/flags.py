@@ -29,6 +29,7 @@ class Flags:
     shard: str | None
     partition: Path | None
     data: Path | None
+    test: str | None
     data_dir: str
     threads: int | None
     device: str
@@ -56,6 +57,10 @@ class Flags:
             )
         if self.data is not None and self.dataset is not None:
             raise ConfigError("--data and --dataset exclude each other; give one of them")
+        if self.test is not None and self.data is None and self.dataset is None:
+            raise ConfigError("--test goes with data of the client's own: give --data or --dataset too")
+        if self.test is not None and not self.tests_pictures:
+            datasets.require_known(self.test)
         if self.dataset is not None:
             datasets.require_known(self.dataset)
         _ = self.site  # Raises for what cannot be allowed.
@@ -74,11 +79,16 @@ class Flags:
             max_steps=self.max_steps,
         )
 
+    @property
+    def tests_pictures(self) -> bool:
+        """Whether --test is a folder, and not the name of a data set."""
+        return self.test is not None and Path(self.test).is_dir()
+
     def of_replicas(self) -> list[Flags]:
         """The flags of each replica: its name is NAME-1, NAME-2, ..., and what it has of its own follows.
 
-        A replica's folder is in --state-dir, its pictures are in --data and its capture in --capture, all
-        under its name; of --dataset it has its share.
+        A replica's folder is in --state-dir, its pictures are in --data and --test and its capture in
+        --capture, all under its name; of --dataset it has its share.
         """
         assert self.replicas is not None, "there are replicas where it is said how many"
         if self.state_root is not None:
@@ -93,6 +103,7 @@ class Flags:
             name=name,
             state_dir=(self.state_dir or STATE) / name,
             data=self.data and self.data / name,
+            test=f"{self.test}/{name}" if self.tests_pictures else self.test,
             shard=self.dataset and f"{k}/{number}",
             capture=self.capture and self.capture / f"{name}.fedwire",
         )

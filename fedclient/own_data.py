@@ -31,12 +31,18 @@ class OwnData(Protocol):
 
 
 class OwnDataset:
-    """The training split of a data set, or a part of it."""
+    """A split of a data set, or a part of it."""
 
     def __init__(
-        self, name: str, data_dir: str, shard: str | None, emit: Emit, partition: Path | None = None
+        self,
+        name: str,
+        data_dir: str,
+        shard: str | None,
+        emit: Emit,
+        partition: Path | None = None,
+        split: str = "train",
     ) -> None:
-        self._load = partial(datasets.load, name, "train", data_dir)
+        self._load = partial(datasets.load, name, split, data_dir)
         self._decodes = name == "imagefolder"
         """Pictures in folders are read at the size of a run; others are resized, and only those chosen."""
         train = self._load(emit=emit)

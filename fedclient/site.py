@@ -53,6 +53,10 @@ class Site:
         """Raises unless a server may have this client load the data set of this name."""
         self._require_code("data set", name, name in DATASETS)
 
+    def require_function(self, kind: str, name: str) -> None:
+        """Raises unless a server may have this client call the function of this name."""
+        self._require_code(kind, name, built_in=False)
+
     def _require_code(self, kind: str, name: str, built_in: bool) -> None:
         if built_in or name in self.plugins:
             return

@@ -6,7 +6,7 @@ Rooms
     members/  who takes part, and who is still there       events/   what happens
     access/   who may call                                 keys/     certificates and tokens
     worker/   the process beside it that has torch         console/  what people see of a running server
-    results/  evaluations, records, the end of a run       tensors/  classes of tensors, first values
+    results/  evaluations, records, the best x, the end    tensors/  classes of tensors, first values
 
 A round, in order; x, c, y_i and c_i are named where they are
     run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
@@ -23,5 +23,8 @@ A round, in order; x, c, y_i and c_i are named where they are
     run.rounds     opens the next round; meanwhile the worker evaluates x for results.trail, rounds.jsonl
                    gets its line, c_i goes to the archive, and model.safetensors and control.safetensors are
                    replaced
+Where the server has no data, clients evaluate x as they begin a round: what they counted comes with their
+updates, is in the checkpoint, and `results.sites` puts it into the record of the round before. After the last
+round `results.final` sends x once more, for that alone.
 After a kill the newest checkpoint says what counts; updates of the open round are asked for again.
 """

@@ -177,7 +177,7 @@ class RunConfig(Task, TensorSettings):
         for each in fields(self):
             about(each).require(each.name, getattr(self, each.name))
         self.check_task(self.dataset, partition=self.partition, image_size=self.image_size, cka=self.cka)
-        self.check_tensors(self.cka)
+        self.check_tensors(self.cka, None if self.has_task else self.best)
         self._check_clients()
         self._check_training()
         self._check_algorithm(ALGORITHMS[self.algorithm])

@@ -6,8 +6,11 @@ import math
 import re
 from dataclasses import dataclass
 
+from common import plugin
 from common.data.datasets import IMAGE_DTYPES, MAX_CLASSES
 from common.errors import ConfigError
+from common.metrics.choice import BUILT_IN, OF_A_TEST_SET, require_known
+from common.metrics.message import MAX_CLASSES as MAX_EVALUATED
 from fedserver.settings import Section, flag
 
 NO_DATA = "none"
@@ -46,6 +49,50 @@ class Task:
         (), "With --input-shape: standard deviation of the same; repeatable.", if_unset="0.25"
     )
 
+    loss: str | None = DATA.setting(
+        None,
+        "With --input-shape: module:function(scores, labels) -> mean loss, in the current directory of each "
+        "client, which must allow it.",
+        metavar="MODULE:FUNCTION",
+        if_unset="cross-entropy",
+    )
+    transform: str | None = DATA.setting(
+        None,
+        "With --input-shape: module:function(examples) -> examples, found in the same way; applied once to "
+        "all examples of a client, as an array, before training.",
+        metavar="MODULE:FUNCTION",
+        if_unset="none",
+    )
+    metrics: tuple[str, ...] = DATA.setting(
+        (),
+        "With --input-shape: what to compute from the counts of the sites: accuracy, balanced_accuracy, f1, "
+        "auroc, loss, or module:function(confusion) -> number in the server's current directory; repeatable.",
+        metavar="NAME",
+        if_unset="all but functions",
+    )
+    best: str | None = Section.RUN.setting(
+        None,
+        "Keep the x with the best value of this metric in best.safetensors, beside the last one: accuracy, "
+        "balanced_accuracy or loss; with --task any of --metrics, from the counts of all sites.",
+        metavar="METRIC",
+        if_unset="keep the last x only",
+    )
+
+    @property
+    def chosen_metrics(self) -> tuple[str, ...]:
+        """By name."""
+        return self.metrics or BUILT_IN
+
+    @property
+    def judge(self) -> str:
+        """The metric that says which x is best and which site is worst."""
+        return self.best or self.chosen_metrics[0]
+
+    @property
+    def sites_evaluate(self) -> bool:
+        """Whether clients are asked to evaluate x; of very many classes counts would be too long."""
+        return self.has_task and len(self.classes) <= MAX_EVALUATED
+
     @property
     def has_task(self) -> bool:
         """Whether clients bring all data, and the server has none."""
@@ -63,9 +110,11 @@ class Task:
 
     def check_task(self, dataset: str, **in_the_way: object) -> None:
         """Raises unless the task is whole; `in_the_way` has the settings that need data at the server."""
+        self._check_best()
         if not self.has_task:
-            if self.classes or self.mean or self.std:
-                raise ConfigError("--classes, --mean and --std describe a task; give --input-shape too")
+            for name in ("classes", "mean", "std", "loss", "transform", "metrics"):
+                if getattr(self, name):
+                    raise ConfigError(f"{flag(name)} describes a task; give --input-shape too")
             if dataset == NO_DATA:
                 raise ConfigError("--dataset none needs a description of the data: give --task FILE.toml")
             return
@@ -79,6 +128,8 @@ class Task:
                     f"{flag(name)} needs data at the server, which a task has not; leave it out"
                 )
         self.check_shape()
+        for plug_in in filter(None, (self.loss, self.transform)):
+            plugin.require_well_formed(plug_in)
         if not 2 <= len(self.classes) <= MAX_CLASSES or len(set(self.classes)) < len(self.classes):
             raise ConfigError(
                 f"--classes must name 2 to {MAX_CLASSES} different classes, got {len(self.classes)}"
@@ -92,6 +143,19 @@ class Task:
                 )
         if not all(map(math.isfinite, (*mean, *std))) or min(std) <= 0:
             raise ConfigError("--mean must be finite, and --std finite and positive")
+
+    def _check_best(self) -> None:
+        for name in self.metrics:
+            if plugin.is_plugin(name):
+                plugin.require_well_formed(name)
+            else:
+                require_known(name, BUILT_IN, "--metrics")
+        if self.best is not None:
+            require_known(self.best, self.chosen_metrics if self.has_task else OF_A_TEST_SET, "--best")
+            if self.has_task and not self.sites_evaluate:
+                raise ConfigError(
+                    f"--best needs evaluation at the sites, for at most {MAX_EVALUATED} classes"
+                )
 
     def check_shape(self) -> None:
         """Raises for a shape that is none."""

@@ -162,7 +162,7 @@ class _Collector:
 
     def _begin(self, message: CapturedMessage) -> None:
         header = self._header(message)
-        if header.round == 0 or (isinstance(header, pb.UpdateHeader) and header.declined):
+        if header.round == 0 or (isinstance(header, pb.UpdateHeader) and _is_word_only(header)):
             return
         announced = tuple(spec.SerializeToString() for spec in header.tensors)
         encoding = self._encoding(announced, header)
@@ -198,6 +198,11 @@ class _Collector:
         transfer.outcome = _outcome(self._capture.data(message))
         if transfer.outcome == "ACCEPTED" and self._unfinished.get(key) is transfer:
             self._taken[key] = self._unfinished.pop(key)
+
+
+def _is_word_only(header: pb.UpdateHeader) -> bool:
+    """Whether no update follows: the client has none, or was asked for an evaluation only."""
+    return bool(header.declined) or (header.HasField("evaluation") and not header.tensors)
 
 
 def _opening(header: pb.RoundHeader) -> bytes:

@@ -34,6 +34,8 @@ POINTS = {
     "after the checkpoint": ("fedserver.run.rounds", "sync", "after"),
     "mid-count": ("fedserver.store.variates", "Variates.count", "after"),
     "before the record": ("fedserver.store.run_dir", "RunDir.append_round", "before"),
+    "before the evaluation is written": ("fedserver.store.run_dir", "RunDir.amend_round", "before"),
+    "after the best is kept": ("fedserver.results.best", "Best.consider", "after"),
     # Either
     "before fsync": ("os", "fsync", "before"),
     "after fsync": ("os", "fsync", "after"),
@@ -41,6 +43,7 @@ POINTS = {
     "mid-download": ("fedclient.rpc.download", "Download.add", "after"),
     "a round has come": ("fedclient.rpc.connection", "Connection.pull", "after"),
     "before training": ("fedclient.training.train", "Trainer.train", "before"),
+    "before the last evaluation": ("fedclient.training.train", "Trainer.evaluate", "before"),
     "mid-training": ("fedclient.training.local_steps", "LocalSteps.take", "after"),
     "before the variate is written": ("fedclient.store.state", "RunFiles.write", "before"),
     "after the variate is written": ("fedclient.store.state", "RunFiles.write", "after"),

@@ -40,6 +40,7 @@ ONLY_IN = {
     "fedpvr": (
         "common/wire",
         "common/server_step",
+        "common/metrics/message.py",
         "fedserver/rpc",
         "fedserver/console",
         "fedclient/rpc",
@@ -53,6 +54,7 @@ ONLY_IN = {
         "common/evaluate.py",
         "fedserver/worker",
         "fedclient/training",
+        "fedclient/evaluation",
         "fedclient/run",
         "fedclient/cli.py",
         "fedclient/own_data.py",
@@ -66,6 +68,7 @@ WITHOUT_TORCH = (
     "common/algorithms",
     "common/access",
     "common/records",
+    "common/metrics",
     "fedserver",
     "fedwire",
 )

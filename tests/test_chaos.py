@@ -51,6 +51,8 @@ IN_TWO_ROUNDS = {
 CLIENT_COUNTS = {"mid-download": 30, "mid-training": 8, "before the variate is settled": 2}
 WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a round has come"}
 """Points at which tests wait; what could be lost there can be lost at others too."""
+OF_A_TASK = {"before the evaluation is written", "after the best is kept", "before the last evaluation"}
+"""Points of runs without data at the server: tests/test_sites.py kills there."""
 SHORT = {"mid-fold", "before the checkpoint", "after the checkpoint", "mid-training", "mid-upload"}
 
 
@@ -79,7 +81,8 @@ def points(of_server: bool) -> list[object]:
     chosen = [
         point
         for point, (module, _, _) in POINTS.items()
-        if point not in WATCHED and (module == "os" or module.startswith("fedserver") is of_server)
+        if point not in WATCHED | OF_A_TASK
+        and (module == "os" or module.startswith("fedserver") is of_server)
     ]
     return [pytest.param(p, marks=[] if p in SHORT else pytest.mark.slow) for p in chosen]
 

@@ -121,7 +121,18 @@ def test_a_checkpoints_note_does_not_grow_with_clients_times_tensors(tmp_path: P
 
 
 def test_every_file_of_a_run_directory_is_in_the_document(tmp_path: Path) -> None:
-    flags = ["--num-clients", "2", "--rounds", "2", "--local-steps", "1", "--algorithm", "feddyn"]
+    flags = [
+        "--num-clients",
+        "2",
+        "--rounds",
+        "2",
+        "--local-steps",
+        "1",
+        "--algorithm",
+        "feddyn",
+        "--best",
+        "loss",
+    ]
     result = CliRunner().invoke(cli.main, ["simulate", *flags, "--run-dir", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     patterns = [re.escape(entry.name) for entry in document.RUN_DIRECTORY]

@@ -10,8 +10,9 @@ from common.errors import Fault, UnavailableError
 from common.tensors.layout import Layout
 from common.wire.calls import Call
 from common.wire.chunks import sealed
-from fedclient.rpc.connection import Connection, PushReply
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
+from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY
 from fedpvr.v1 import federation_pb2 as pb
 from tests.fuzz.client import SEAT

@@ -44,6 +44,8 @@ UNUSUAL = Rules(
     total_examples=1234.0,
     example_limit=99.0,
     on_probation=(3, 5),
+    evaluate=True,
+    evaluation_only=True,
     aggregation="trimmed:0.2",
     norm_bound=4.0,
 )

@@ -30,7 +30,8 @@ from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
-from fedclient.rpc.connection import Connection, PushReply, Seat
+from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
 from fedclient.run.demands import Demands
 from fedclient.run.phases import Handing, Waiting

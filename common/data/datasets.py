@@ -3,7 +3,8 @@
 Built in is `digits`: 1,797 handwritten digits of 8x8 pixels (E. Alpaydin and C. Kaynak, Optical Recognition
 of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0, in the selection that scikit-learn ships).
 Published sets come through torchvision, pictures of one's own from `imagefolder`, and any other data from a
-factory `module:factory` with `factory(split) -> (images, labels)`, split "train" or "test".
+factory `module:factory` with `factory(split) -> (images, labels)` or, if its classes have names,
+`(images, labels, class_names)`, split "train" or "test".
 """
 
 from __future__ import annotations
@@ -152,7 +153,10 @@ def relabelled(dataset: Dataset, class_names: tuple[str, ...]) -> Dataset:
     numbers = [class_number(name, class_names) for name in dataset.class_names]
     for name, number in zip(dataset.class_names, numbers, strict=True):
         if number is None:
-            raise DataError(f"{dataset.name} has class {name!r}, the run has {', '.join(class_names)}")
+            raise DataError(
+                f"{dataset.name} has class {name!r}, the run has {', '.join(class_names)}; "
+                f"all of its own are {', '.join(dataset.class_names)}"
+            )
     labels = np.array(numbers, np.int64)[dataset.labels]
     return replace(dataset, labels=labels, class_names=class_names)
 
@@ -193,7 +197,9 @@ def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
 def _from_factory(name: str, split: str) -> Dataset:
     factory = plugin.load(name)
     try:
-        images, labels = (np.asarray(part) for part in factory(split))
+        images, labels, *named = factory(split)
+        images, labels = np.asarray(images), np.asarray(labels)
+        names = tuple(map(str, *named)) if named else None
     except Exception as error:
         raise DataError(
             f"data set {name}: expected factory({split!r}) -> (images, labels), "
@@ -209,4 +215,8 @@ def _from_factory(name: str, split: str) -> Dataset:
     if labels.min() < 0 or labels.max() >= MAX_CLASSES:
         got = f"{labels.min()} to {labels.max()}"
         raise DataError(f"data set {name}: labels must be from 0 to {MAX_CLASSES - 1}, got {got}")
-    return Dataset(name, images, labels.astype(np.int64), numbered(int(labels.max()) + 1))
+    names = numbered(int(labels.max()) + 1) if names is None else names
+    if len(names) <= labels.max() or len(set(names)) < len(names):
+        got = f"{len(names)} for labels to {labels.max()}"
+        raise DataError(f"data set {name}: every class needs a name of its own, got {got}")
+    return Dataset(name, images, labels.astype(np.int64), names)

@@ -7,6 +7,7 @@ from typing import Any
 
 from common.records.base import Count, Positive, Record
 from common.records.rounds import RoundRecord
+from common.records.sites import SiteCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,8 @@ class CheckpointNote(Record):
     """What all N clients together count in c: N, or their examples; missing in the first format."""
     closing: RoundRecord
     """What rounds.jsonl says of the round, before x is evaluated."""
+    sites: dict[str, SiteCounts] | None = None
+    """What clients counted, as the round began, of the x of the round before; rounds.jsonl has it there."""
     has_h: bool
     """Whether the file holds the server's own state h (FedDyn)."""
     crc32c: Count | None = None

@@ -79,6 +79,11 @@ RUN_DIRECTORY = (
         "server ends, or goes on after it was killed, they agree.",
     ),
     Entry(
+        "best.safetensors",
+        "With --best: the x that was best by that metric, in the same form. In its metadata, under\n"
+        "`best`, is JSON text with `run`, `round`, `metric` and `value`.",
+    ),
+    Entry(
         "control.safetensors",
         "c after the same round, by the names of S_svr; empty without one.",
     ),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from common import json_files
 from common.records.base import Positive, Record
+from common.records.sites import SitesRecord
 from common.records.traffic import DirectionBytes
 
 ROUNDS = "rounds.jsonl"
@@ -84,6 +85,19 @@ class RoundRecord(Record):
     """With --cka: similarity of the clients' models by layer, where x was evaluated."""
     norms: Norms
     """Sizes of the control variates after the round."""
+    sites: SitesRecord | None = None
+    """The new x at the clients, on data of their own, where the server has none. `accuracy`, `loss` and
+    `class_accuracy` are then those of all sites together."""
+
+    def evaluated_at(self, sites: SitesRecord, together: Evaluation) -> RoundRecord:
+        """The same round, now that clients have evaluated its x."""
+        return replace(
+            self,
+            accuracy=together.accuracy,
+            loss=together.loss,
+            class_accuracy=together.class_accuracy,
+            sites=sites,
+        )
 
     def evaluated(self, found: Evaluation, seconds: float) -> RoundRecord:
         """The same round, now that its x is evaluated."""

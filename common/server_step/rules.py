@@ -63,6 +63,10 @@ class Rules:
     norm_bound: float | None = None
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
+    evaluate: bool = False
+    """Clients evaluate x before they train, on data of their own."""
+    evaluation_only: bool = False
+    """After the last round: they do nothing else."""
 
     @property
     def method(self) -> Algorithm:
@@ -146,6 +150,8 @@ class Rules:
             aggregation="" if self.aggregation == "mean" else self.aggregation,
             norm_bound=self.norm_bound or 0.0,
             on_probation=self.on_probation,
+            evaluate=self.evaluate,
+            evaluation_only=self.evaluation_only,
         )
         if self.local_steps is not None:
             header.local_steps = self.local_steps
@@ -185,6 +191,8 @@ class Rules:
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
             on_probation=tuple(header.on_probation),
+            evaluate=header.evaluate,
+            evaluation_only=header.evaluation_only,
         )
 
 

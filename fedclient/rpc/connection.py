@@ -9,22 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
-from common.errors import DamagedError, Fault, OverdueError, UnavailableError, WireError
+from common.errors import OverdueError, UnavailableError, WireError
+from common.metrics.message import to_message
 from common.models.spec import ModelSpec
+from common.records.sites import SiteCounts
 from common.tensors.layout import NOTHING, Layout
 from common.wire.calls import CALLS
-from common.wire.chunks import (
-    PROTOCOL_VERSION,
-    START,
-    M,
-    Position,
-    chunk_frames,
-    name_of,
-    parsed,
-    sealed,
-)
+from common.wire.chunks import PROTOCOL_VERSION, START, Position, chunk_frames, sealed
 from fedclient.rpc.download import Download
 from fedclient.rpc.reasons import told
+from fedclient.rpc.replies import PushReply, intact, push_reply
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost, receive_round
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.transport.base import Transport
@@ -61,15 +55,18 @@ class Seat:
     """Tensors that stay as they are."""
     frozen_digest: str = ""
     """Of their values."""
+    evaluates: bool = False
+    """Whether the server has no data, so that its clients evaluate x."""
+    loss: str = ""
+    """module:function of the client's, in place of the cross-entropy."""
+    transform: str = ""
+    """The same, for its examples."""
 
-
-@dataclass(frozen=True)
-class PushReply:
-    """What the server made of an update: ACCEPTED, DUPLICATE, LATE or REJECTED."""
-
-    outcome: str
-    fault: Fault | None
-    message: str
+    @property
+    def functions(self) -> list[tuple[str, str]]:
+        """Code of the client's that the server names, with what it is for."""
+        named = [("loss", self.loss), ("transform", self.transform)]
+        return [(kind, name) for kind, name in named if name]
 
 
 class Connection:
@@ -96,20 +93,25 @@ class Connection:
     ) -> None:
         self._transport.close()
 
-    def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
-        """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names)."""
+    def join(self, own_data: tuple[int, tuple[str, ...]] | None, test_examples: int = 0) -> Seat:
+        """Takes a seat; waits until all seats are taken. `own_data` is (examples, class names).
+
+        `test_examples` are those of a test set of its own.
+        """
         own = pb.OwnData(examples=own_data[0], class_names=own_data[1]) if own_data else None
         request = pb.JoinRequest(
-            protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own, gives_signs=True
+            protocol_version=PROTOCOL_VERSION,
+            client=self._name,
+            own_data=own,
+            gives_signs=True,
+            evaluates=own is not None,
+            test_examples=test_examples,
         )
-        reply = _intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
+        reply = intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         self.spoke_at = time.monotonic()
-        if not 0 <= reply.lease_seconds < math.inf:
-            raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
-        if not 0 <= reply.sign_seconds < math.inf:
-            raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")
+        _require_times(reply)
         if len(reply.shard.indices) > MAX_SHARD:
             raise WireError.broken_contract(f"a shard has {MAX_SHARD} examples at the most")
         return Seat(
@@ -135,6 +137,9 @@ class Connection:
             personal=tuple(reply.model.personal),
             frozen=tuple(reply.model.frozen),
             frozen_digest=reply.model.frozen_sha256,
+            evaluates=reply.HasField("site_task"),
+            loss=reply.site_task.loss,
+            transform=reply.site_task.transform,
         )
 
     def pull(
@@ -181,7 +186,7 @@ class Connection:
         while True:
             frames = self._transport.pull(CALLS["PullRound"], request)
             try:
-                return _intact(pb.RoundFrame, next(frames, b"")), frames
+                return intact(pb.RoundFrame, next(frames, b"")), frames
             except OverdueError:
                 continue
 
@@ -189,7 +194,7 @@ class Connection:
         """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
         self.spoke_at = time.monotonic()
         request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
-        _intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
+        intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
         """How much of an update the server already has."""
@@ -197,7 +202,7 @@ class Connection:
             run_id=seat.run_id, client=self._name, round=stored_update.round, update_id=stored_update.id
         )
         data = self._transport.ask(CALLS["UpdateProgress"], sealed(request))
-        reply = _intact(pb.UpdateProgressReply, data)
+        reply = intact(pb.UpdateProgressReply, data)
         return reply.received.tensor, reply.received.offset
 
     def push(self, sender: Sender, stored_update: StoredUpdate, start: Position = START) -> PushReply:
@@ -224,22 +229,25 @@ class Connection:
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 
+    def report(self, seat: Seat, r: int, found: SiteCounts) -> PushReply:
+        """Answers a round that asks for an evaluation only."""
+        evaluation = to_message(found, seat.model.num_classes)
+        header = pb.UpdateHeader(
+            run_id=seat.run_id,
+            client=self._name,
+            round=r,
+            fingerprint=seat.fingerprint,
+            evaluation=evaluation,
+        )
+        return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
+
     def _pushed(self, frames: Iterator[bytes]) -> PushReply:
-        reply = _intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
-        outcome = name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome)
-        return PushReply(outcome, _fault(reply.fault), reply.message)
+        reply = intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
+        return push_reply(reply)
 
 
-def _intact(kind: type[M], data: bytes) -> M:
-    """A message of this kind; one that a bad link has damaged is worth another try."""
-    try:
-        return parsed(kind, data)
-    except DamagedError as error:
-        raise UnavailableError(f"{error}; asking again") from error
-
-
-def _fault(number: int) -> Fault | None:
-    """None for one that only a newer server knows: its message says what it is, and it is not retried."""
-    known = number in pb.PushUpdateReply.Fault.values()
-    name = pb.PushUpdateReply.Fault.Name(number) if known else ""  # type: ignore[arg-type]
-    return Fault(name) if name in Fault.__members__ else None
+def _require_times(reply: pb.JoinReply) -> None:
+    if not 0 <= reply.lease_seconds < math.inf:
+        raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
+    if not 0 <= reply.sign_seconds < math.inf:
+        raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")

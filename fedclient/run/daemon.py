@@ -144,7 +144,8 @@ class Daemon:
         if not self._has_said_joining:
             self._has_said_joining = True
             self._emit(Joining(server=self._config.server))
-        return connection.join((own.examples, own.class_names) if own else None)
+        test = self._config.test_data
+        return connection.join((own.examples, own.class_names) if own else None, test.examples if test else 0)
 
     def _get_ready(self, connection: Connection, seat: Seat) -> None:
         if self._participant is None or self._participant.run_id != seat.run_id:

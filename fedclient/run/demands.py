@@ -35,6 +35,8 @@ class Demands:
         if seat.dataset is not None and not own_data:
             site.require_dataset(seat.dataset)
         _require_sense(seat)
+        for kind, name in seat.functions:
+            site.require_function(kind, name)
         self._itemsize = DTYPES[self._model.dtype].storage.itemsize
         self._parameters = 0
         if not plugin.is_plugin(self._model.name):
@@ -63,7 +65,9 @@ class Demands:
         made = BUILT_IN[name].features * self._model.width if name in BUILT_IN else 0.0
         of_example = math.prod(shape[1:]) * made + math.prod(shape)
         # Every layer's values and their gradients; without gradients only few layers' at a time.
-        values = max(2 * batch, EVALUATED_AT_ONCE / 3 if rules.validation else 0.0) * of_example
+        values = (
+            max(2 * batch, EVALUATED_AT_ONCE / 3 if rules.validation or rules.evaluate else 0.0) * of_example
+        )
         total = (MODEL_COPIES * self._parameters + int(values)) * self._itemsize + self._data_bytes
         self._site.require_memory(f"a round with batches of {batch}", total)
 

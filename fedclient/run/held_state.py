@@ -49,6 +49,13 @@ class HeldState:
             self._emit(StateDamaged(reason=reason))
         return bool(reasons)
 
+    def personal(self, received: ReceivedRound) -> Flat:
+        """Personal tensors as of the round that counts, for a model that is only evaluated."""
+        personal, counted = received.task.personal, received.counted_round
+        if personal.specs and counted in self._state.held_rounds():
+            return self._state.read_last(counted, personal)
+        return self._own.fresh(personal)
+
     def settled(self, received: ReceivedRound) -> Flat:
         """c_i and the rest as of the round that the server says counts; drops those of all others."""
         task, counted = received.task, received.counted_round

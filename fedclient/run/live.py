@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from common.errors import ConfigError, RunError
@@ -25,6 +27,7 @@ def live(identity: Identity, emit: Emit) -> None:
         name=identity.name,
         data_dir=flags.data_dir,
         own_data=_own_data(flags, emit),
+        test_data=_test_data(flags, emit),
         site=flags.site,
         threads=flags.threads,
         device=flags.device,
@@ -43,3 +46,11 @@ def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
     if flags.dataset is not None:
         return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None
+
+
+def _test_data(flags: Flags, emit: Emit) -> OwnData | None:
+    if flags.test is None:
+        return None
+    if flags.tests_pictures:
+        return OwnPictures(Path(flags.test), emit)
+    return OwnDataset(flags.test, flags.data_dir, None, emit, split="test")

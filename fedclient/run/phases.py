@@ -10,6 +10,7 @@ Waiting    a round comes                                 Training               
            the run is over                               Ended
 Training   there is an update                            Handing                       `trained`
            training diverges, the server knows of it     Waiting                       `diverged`
+           it asks for an evaluation, and has it         Waiting, as before the round  `evaluated`
            the connection breaks                         Waiting, as before the round  `connection_lost`
 Handing    the connection breaks                         Handing, interrupted          `connection_lost`
            another stream goes on with the upload        Handing, interrupted          `connection_lost`
@@ -115,8 +116,14 @@ def confirmed(phase: Phase) -> Phase:
 
 def round_came(waiting: Waiting, received: ReceivedRound) -> Training:
     """Forgets the last update: the server has closed its round, and will not ask for it again."""
-    state = received.task.state_layout
-    return Training(replace(waiting.memory, keeps_state=bool(state.specs)), received)
+    task, memory = received.task, waiting.memory
+    keeps_state = memory.keeps_state if task.rules.evaluation_only else bool(task.state_layout.specs)
+    return Training(replace(memory, keeps_state=keeps_state), received)
+
+
+def evaluated(training: Training) -> Waiting:
+    """Done with a round that asks for no update: all is as before it."""
+    return Waiting(training.memory)
 
 
 def update_lost(waiting: Waiting, r: int) -> Waiting | Handing:

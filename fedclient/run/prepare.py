@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from torch import nn
@@ -19,6 +20,9 @@ from common.models.spec import ModelSpec
 from common.tensors.classes import TensorClasses
 from common.tensors.layout import Layout, TensorSpec, fingerprint
 from fedclient.config import ClientConfig
+from fedclient.evaluation.evaluator import Evaluator
+from fedclient.evaluation.events import TestUnused
+from fedclient.evaluation.transform import transformed
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
 from fedclient.rpc.connection import Seat
 from fedclient.run.demands import Demands
@@ -63,9 +67,15 @@ def prepare(
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
     classes = seated_classes(seat, specs)
-    layout_of_images = memory_format(model, dataset.image_shape)
-    batches = Batches(dataset, config.device, layout_of_images)
-    trainer = Trainer(model, batches, seat.seed, seat.index, OwnTensors(model, classes))
+    in_order = partial(Batches, device=config.device, memory_format=memory_format(model, dataset.image_shape))
+    evaluator = None
+    if seat.evaluates:
+        test = _test_set(config, seat)
+        evaluator = Evaluator(None if test is None else in_order(test), seat.loss)
+    elif config.test_data is not None:
+        emit(TestUnused())
+    own = OwnTensors(model, classes)
+    trainer = Trainer(model, in_order(dataset), seat.seed, seat.index, own, evaluator)
     return Equipment(
         seat,
         Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),
@@ -105,12 +115,27 @@ def left_over(equipment: Equipment, emit: Emit) -> StoredUpdate | None:
 def _dataset(config: ClientConfig, seat: Seat, demands: Demands, emit: Emit) -> datasets.Dataset:
     """The client's examples with the labels, the size and the normalisation of the run."""
     if config.own_data is not None:
-        demands.require_data(config.own_data.examples)
+        test = config.test_data
+        demands.require_data(config.own_data.examples + (test.examples if test is not None else 0))
         dataset = config.own_data.load(seat.class_names, seat.model.image_shape)
     elif seat.dataset is not None:
         dataset = _assigned(seat.dataset, config.data_dir, seat, demands, emit)
     else:
         raise RunError("the server assigned no shard; start the client with --dataset or --data")
+    return _as_the_run_has_it(dataset, seat)
+
+
+def _test_set(config: ClientConfig, seat: Seat) -> datasets.Dataset | None:
+    """A test set of the client's own, in the same form."""
+    if config.test_data is None:
+        return None
+    return _as_the_run_has_it(config.test_data.load(seat.class_names, seat.model.image_shape), seat)
+
+
+def _as_the_run_has_it(dataset: datasets.Dataset, seat: Seat) -> datasets.Dataset:
+    """Transformed and normalised; raises if the run is for other examples."""
+    if seat.transform:
+        dataset = transformed(dataset, seat.transform)
     if dataset.images.dtype == np.uint8:
         dataset = replace(dataset, mean=seat.mean, std=seat.std)
     if (dataset.image_shape, dataset.model_dtype) != (seat.model.image_shape, seat.model.dtype):

@@ -11,6 +11,7 @@ from common.errors import FedError, RefusedError, StateError, SupersededError, U
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.wire.chunks import START, Position
+from fedclient.evaluation.report import report_evaluation
 from fedclient.events import (
     Diverged,
     RoundTrained,
@@ -21,17 +22,19 @@ from fedclient.events import (
     UploadDamaged,
     UploadResumed,
 )
-from fedclient.rpc.connection import Connection, PushReply
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
+from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, RunEnded, UpdateLost
 from fedclient.run import phases
+from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
-from fedclient.training.task import Task, Update
+from fedclient.training.task import Task
 from fedclient.training.train import DivergedError
 
 PUSH_TRIES = 3
@@ -132,6 +135,12 @@ class Participant:
     def _train(self, connection: Connection, training: Training) -> None:
         task = training.task
         self._demands.require_round(task.rules, *self._trainer.work(task.rules))
+        if task.rules.evaluation_only:
+            with turn_to_train(self._threads):
+                personal = self._held.personal(training.received)
+                report_evaluation(connection, self._seat, self._trainer, task, personal, self._emit)
+            self.phase = phases.evaluated(training)
+            return
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
         try:
@@ -156,7 +165,7 @@ class Participant:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
         last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
-        stored = _to_hand_in(task, update)
+        stored = to_hand_in(task, update, self._seat)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started
@@ -203,15 +212,3 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
             f"c of round {task.round} did not come, and the round before was missed"
         )
     write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
-
-
-def _to_hand_in(task: Task, update: Update) -> StoredUpdate:
-    return StoredUpdate(
-        round=update.round,
-        encoding=task.encoding,
-        payload=update.payload,
-        steps=update.steps,
-        loss=update.loss,
-        validation_accuracy=update.validation_accuracy,
-        seconds=update.seconds,
-    )

@@ -46,6 +46,11 @@ class MemoryRunState:
         found = self._variates[r]
         return np.fromfile(found, np.uint8) if isinstance(found, Path) else found
 
+    def read_last(self, r: int, layout: Layout) -> Flat:
+        """The tensors that come last in the state of round r."""
+        flat = self.read(r, layout)
+        return flat[len(flat) - layout.num_bytes :]
+
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Remembers c_i as that of round r."""
         if self._scratch is None:

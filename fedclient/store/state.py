@@ -42,6 +42,9 @@ class RunState(Protocol):
     def read(self, r: int, layout: Layout) -> Flat:
         """c_i as of round r; zero for r = 0."""
 
+    def read_last(self, r: int, layout: Layout) -> Flat:
+        """The tensors that come last in the state of round r."""
+
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Remembers c_i as that of round r."""
 
@@ -141,6 +144,10 @@ class RunFiles:
     def read(self, r: int, layout: Layout) -> Flat:
         """c_i as of round r; zero for r = 0."""
         return safetensors_files.read(self._file(r), layout) if r else layout.allocate()
+
+    def read_last(self, r: int, layout: Layout) -> Flat:
+        """The tensors that come last in the state of round r."""
+        return safetensors_files.read(self._file(r), layout, others=True)
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Remembers c_i as that of round r.

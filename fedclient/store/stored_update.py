@@ -46,6 +46,8 @@ class StoredUpdate:
     loss: float
     validation_accuracy: float | None
     seconds: float
+    evaluation: pb.SiteCounts | None = None
+    """Of x, as it travels, where the round asked for it."""
 
     @cached_property
     def id(self) -> str:
@@ -76,6 +78,7 @@ class StoredUpdate:
             fingerprint=sender.fingerprint,
             tensors=manifest(self.encoding),
             train_seconds=self.seconds,
+            evaluation=self.evaluation,
         )
 
     def stored(self, sender: Sender) -> list[bytes | memoryview]:
@@ -115,6 +118,7 @@ class StoredUpdate:
             loss=header.loss,
             validation_accuracy=header.validation_accuracy if known else None,
             seconds=header.train_seconds,
+            evaluation=header.evaluation if header.HasField("evaluation") else None,
         )
         if stored_update.id != header.update_id:
             raise StateError("is damaged: its checksum is wrong")

@@ -15,14 +15,17 @@ from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
 from common.server_step.rules import Rules
+from fedclient.evaluation.split import stratified
 from fedclient.training.augment import Augmenter
 
 
 class Minibatches:
     """Draws the batches of a client's rounds."""
 
-    def __init__(self, batches: Batches, seed: int, index: int) -> None:
+    def __init__(self, batches: Batches, seed: int, index: int, *, by_class: bool = False) -> None:
+        """`by_class`: what is held out has as much of each class as of all."""
         self._batches = batches
+        self._by_class = by_class
         self._seed = seed
         self._index = index
         self._augmenter: Augmenter | None = None
@@ -31,6 +34,9 @@ class Minibatches:
         """Examples to train on, and examples to validate on: the same in every round."""
         n = len(self._batches)
         held_out = rules.held_out(n)
+        if held_out and self._by_class:
+            random = seeds.stream(self._seed, seeds.VALIDATION, self._index)
+            return stratified(self._batches.labels.cpu().numpy(), held_out, random)
         if not held_out:
             return np.arange(n), np.arange(0)
         order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)

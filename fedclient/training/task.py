@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
+from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.layout import NOTHING, Flat, Layout
 from common.wire.encoding import Encoding
@@ -68,3 +69,5 @@ class Update:
     """Of x, on the part of the shard that is held out for validation."""
     seconds: float = 0.0
     """How long it took."""
+    evaluation: SiteCounts | None = None
+    """Of x, where the round asks for it."""

@@ -14,10 +14,12 @@ from common import seeds
 from common.data.batches import Batches
 from common.errors import FedError
 from common.evaluate import evaluate
+from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses
 from common.tensors.layout import Flat, Purpose
-from common.tensors.torch_views import bind
+from common.tensors.torch_views import bind, tensor_views
+from fedclient.evaluation.evaluator import Evaluator, Loss
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
@@ -37,13 +39,22 @@ class Trainer:
     """A model and a shard, ready for any round."""
 
     def __init__(
-        self, model: nn.Module, batches: Batches, seed: int, index: int, own: OwnTensors | None = None
+        self,
+        model: nn.Module,
+        batches: Batches,
+        seed: int,
+        index: int,
+        own: OwnTensors | None = None,
+        evaluator: Evaluator | None = None,
     ) -> None:
+        """`evaluator` is for a run without data at the server."""
         self._model = model
         self.own = own or OwnTensors(model, TensorClasses(()))
         """Tensors that are not in x."""
         self._batches = batches
-        self._minibatches = Minibatches(batches, seed, index)
+        self._evaluator = evaluator
+        self._loss: Loss = F.cross_entropy if evaluator is None else evaluator.loss
+        self._minibatches = Minibatches(batches, seed, index, by_class=evaluator is not None)
         self._seed = seed
         self._index = index
 
@@ -63,7 +74,7 @@ class Trainer:
         personal = self.own.trained(tensors.next_state)
         trained = self._start_from_x(tensors)
         with kept_until_the_end():
-            accuracy = self._validate(task)
+            accuracy, found = self._validate(task), self._count(task)
             steps, loss = self._steps(task, tensors, personal)
         self._collect(trained, tensors)
         self._collect_personal(personal, steps)
@@ -78,7 +89,19 @@ class Trainer:
             loss=loss,
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,
+            evaluation=found,
         )
+
+    def evaluate(self, task: Task, personal: Flat) -> SiteCounts | None:
+        """How x, with the client's own tensors, does on what it keeps for that; None if it keeps nothing."""
+        x = tensor_views(task.layout, task.broadcast)
+        bind(self._model, _on(self._batches.device, x | self.own.beside_x(self._model, personal)))
+        return self._count(task)
+
+    def _count(self, task: Task) -> SiteCounts | None:
+        if self._evaluator is None or not task.rules.evaluate:
+            return None
+        return self._evaluator.counts(self._model, self._batches, self._minibatches.split(task.rules)[1])
 
     def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
@@ -88,6 +111,8 @@ class Trainer:
         return trained
 
     def _validate(self, task: Task) -> float | None:
+        if self._evaluator is not None:
+            return None
         held_out = self._minibatches.split(task.rules)[1]
         if not len(held_out):
             return None
@@ -107,7 +132,7 @@ class Trainer:
         # Summed up where the model is: reading the loss makes the program wait for the device.
         steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
         for images, labels in self._minibatches.draw(task.rules):
-            loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
+            loss = self._loss(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
             total += loss.detach()

@@ -10,6 +10,7 @@ from common.bit_rate import bits_per_second
 from fedlab.reports import plots
 from fedlab.reports.page import Page
 from fedlab.reports.runs import Run, read_run
+from fedlab.reports.sites import write_sites
 from fedlab.reports.tables import Table
 
 MAX_LABEL = 32
@@ -29,6 +30,8 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> Table:
     page.pictures([plots.stacked_bars("down and up together", "bytes", parts)])
     _ledgers(page, runs)
     _conformal(page, runs)
+    for label, run in runs.items():
+        write_sites(page, label, run)
     for label, run in runs.items():
         page.heading(f"{label}: drift diversity and shards")
         page.pictures([figure for figure in (_drift(run), _shards(run)) if figure is not None])

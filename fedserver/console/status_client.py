@@ -88,6 +88,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
             "loss": last.loss,
             "seconds": _if_known(last, "seconds"),
         },
+        "sites": _sites(reply.sites) if reply.HasField("sites") else None,
         "bytes": counts,
         "traffic": _traffic(reply),
         "others": reply.others,
@@ -117,6 +118,20 @@ def _require_possible(server: str, access: Access | None) -> None:
     fault = diagnosis.fault(server, access or Access())
     if fault is not None:
         raise AccessError(fault)
+
+
+def _sites(found: pb.SitesResult) -> dict[str, Any]:
+    """The last evaluation at the clients: all together, and by client."""
+
+    def values(row: pb.SiteResult) -> dict[str, Any]:
+        return {"examples": row.examples, **{each.name: _if_known(each, "value") for each in row.metrics}}
+
+    return {
+        "round": found.round,
+        "pooled": values(found.pooled) if found.HasField("pooled") else None,
+        "worst": found.worst or None,
+        "clients": {row.client: values(row) for row in found.sites},
+    }
 
 
 def _traffic(reply: pb.StatusReply) -> dict[str, dict[str, dict[str, int | None]]]:

@@ -44,6 +44,8 @@ def show_status(status: dict[str, Any]) -> None:
     console.print(clients)
     if status["others"]:
         console.print(f"and {status['others']} others, whom an operator can see", highlight=False)
+    if status["sites"] is not None:
+        console.print(_sites(status["sites"]))
     purposes = list(status["bytes"]["down"])
     traffic = Table("bytes", *purposes)
     for direction, counts in status["bytes"].items():
@@ -58,6 +60,16 @@ def show_status(status: dict[str, Any]) -> None:
             )
             by_client.add_row(client or "(no seat)", direction, *credentials)
     console.print(by_client)
+
+
+def _sites(found: dict[str, Any]) -> Table:
+    """What clients found of x on data of their own, the worst of them marked."""
+    rows = ({"all together": found["pooled"]} if found["pooled"] else {}) | found["clients"]
+    table = Table(f"x after round {found['round']}", *max(rows.values(), key=len, default=()))
+    for name, values in rows.items():
+        cells = ["-" if v is None else str(v) if isinstance(v, int) else f"{v:.4f}" for v in values.values()]
+        table.add_row(f"{name} (worst)" if name == found["worst"] else name, *cells)
+    return table
 
 
 def _days_left(until: str | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -138,6 +138,40 @@ class RoundClosed(Event):
             f"round {self.round}/{self.rounds}: {accuracy}train loss {self.train_loss:.4f}, "
             f"{self.updates} updates, {self.down_bytes / 1e6:.2f} MB down, {self.up_bytes / 1e6:.2f} MB up, "
             f"{self.seconds:.1f} s"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SitesEvaluated(Event):
+    """Clients have evaluated the x of a round, each on data of its own."""
+
+    rounds: int
+    sites: int
+    examples: int
+    metrics: Mapping[str, float | None]
+    worst: str
+    judge: str
+    worst_value: float | None
+
+    def text(self) -> str:
+        known = ", ".join(f"{name} {value:.4f}" for name, value in self.metrics.items() if value is not None)
+        worst = (
+            "" if self.worst_value is None else f"; worst {self.worst}, {self.judge} {self.worst_value:.4f}"
+        )
+        where = f"{self.sites} sites with {self.examples} examples"
+        return f"round {self.round}/{self.rounds}: {known} at {where}{worst}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestKept(Event):
+    """The x of a round is better than all before, and is kept."""
+
+    metric: str
+    value: float
+
+    def text(self) -> str:
+        return (
+            f"round {self.round}: {self.metric} {self.value:.4f} is the best so far; best.safetensors has it"
         )
 
 

@@ -106,6 +106,7 @@ class Members(Seated):
         require_usable(name, own_data)
         member = await self._seat_or_wait(name, own_data)
         self._gone.pop(member.index, None)
+        self._note_test_set(member.index, own_data)
         self.presence.heard(member.index, name)
         return member
 
@@ -178,6 +179,7 @@ class Members(Seated):
             return
         for index, name in enumerate(sorted(self.waiting[: self.num_clients], key=natural)):
             own_data, seat = self._waiting[name]
+            self._note_test_set(index, own_data)
             seat.set_result(self._add(new_member(name, index, self._shards[index], own_data)))
         for name in self.waiting:
             self._waiting[name][1].set_exception(no_seat(name, self.num_clients))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from common.errors import UnknownClientError
 from fedserver.members.presence import Presence
-from fedserver.members.seats import Member, require_not_evicted, selection
+from fedserver.members.seats import Member, OwnData, require_not_evicted, selection
 
 EVICTED = "evicted by the operator"
 
@@ -25,6 +25,9 @@ class Seated:
         self.leases = presence.leases
         self.example_limit: int | None = None
         """As many examples a client counts with at the most; known once the run can start."""
+        self._test_examples: dict[int, int | None] = {}
+        """Examples in a test set of their own, by index, of clients that have joined this process; None for
+        one that cannot evaluate."""
         self._gone: dict[int, str] = {}
         """Why a client has left, by index."""
         self._shards: Sequence[Sequence[int]] | None = None
@@ -57,6 +60,17 @@ class Seated:
         require_not_evicted(member)
         self.presence.heard(member.index, name)
         return member
+
+    def _note_test_set(self, i: int, own_data: OwnData | None) -> None:
+        """A client says as it joins whether it evaluates x, and on how many examples beside its shard."""
+        self._test_examples[i] = None if own_data is None else own_data.test_examples
+
+    def evaluated_on(self, i: int, held_out: int) -> int | None:
+        """Examples that client i evaluates x on, if it holds so many of its shard out; None: not known."""
+        if i not in self._test_examples:
+            return None
+        own = self._test_examples[i]
+        return 0 if own is None else own or held_out
 
     def leave(self, member: Member, reason: str) -> bool:
         """A client will not come back by itself, until it joins again; False if that was known."""

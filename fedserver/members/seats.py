@@ -11,6 +11,8 @@ from common.names import class_number
 from common.records.run import Seat
 
 MAX_OWN_CLASSES = 10_000
+MOST_NAMED = 30
+"""Classes that an error lists."""
 MOST_CLAIMED = 10
 """Times the median number of examples that a client may count with."""
 
@@ -34,6 +36,8 @@ class OwnData:
 
     examples: int
     class_names: tuple[str, ...]
+    test_examples: int | None = None
+    """Examples in a test set of its own, 0 without one; None for a client that cannot evaluate x."""
 
 
 def new_member(name: str, index: int, shard: Sequence[int], own_data: OwnData | None) -> Member:
@@ -93,10 +97,17 @@ def require_usable(name: str, own_data: OwnData | None) -> None:
 
 def require_known_classes(name: str, own_data: OwnData | None, class_names: Sequence[str]) -> None:
     """Raises for data that the run has no class for."""
-    for label in own_data.class_names if own_data else ():
+    own = own_data.class_names if own_data else ()
+    for label in own:
         if class_number(label, class_names) is None:
-            known = ", ".join(class_names[:10])
-            raise JoinError(f"client {name!r} has class {label!r}, the run has {known} and so on")
+            raise JoinError(
+                f"client {name!r} has class {label!r}, the run has {_listed(class_names)}; "
+                f"all of the client's are {_listed(own)}; rename its folders or classes"
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (" and so on" if len(names) > MOST_NAMED else "")
 
 
 def require_same_data(member: Member, own_data: OwnData | None) -> None:

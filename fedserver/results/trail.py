@@ -16,6 +16,7 @@ from common.events import Emit
 from common.records.rounds import RoundRecord
 from common.tensors.layout import Flat
 from fedserver.events.rounds import RoundClosed, RoundEvaluated
+from fedserver.results.best import Best, of_test_set
 from fedserver.run.board import Board, Result
 from fedserver.run.run import Run
 from fedserver.worker.process import TorchWorker
@@ -29,6 +30,7 @@ class Trail:
         self._worker = worker
         self._board = board
         self._emit = emit
+        self._best = Best(run, emit)
         self._recording: asyncio.Task[None] | None = None
         """Of the last round that has closed."""
         self._evaluating: asyncio.Task[None] | None = None
@@ -136,14 +138,20 @@ class Trail:
         started = time.monotonic()
         found = await self._worker.evaluate(self._run.model(flat))
         seconds = time.monotonic() - started
+        if self._best.wanted:
+            await asyncio.to_thread(self._best.consider, record.round, of_test_set(found), lambda: flat)
         self._board.last = Result(record.round, found.accuracy, found.loss, seconds)
         return record.evaluated(found, seconds)
 
-    async def _amend(self, record: RoundRecord) -> None:
+    async def amend(self, record: RoundRecord) -> None:
         """Writes a line anew that is there without an evaluation."""
         self._board.attendance.add_evaluation(record)
         async with self._file:
             await asyncio.to_thread(self._run.run_dir.amend_round, record)
+
+    async def _amend(self, record: RoundRecord) -> None:
+        """The same, and says so."""
+        await self.amend(record)
         assert record.accuracy is not None, "it is evaluated"
         self._emit(
             RoundEvaluated(

@@ -22,7 +22,10 @@ def broadcast(
     """The header for one client and the frames it needs."""
     encoding, variates = run.down, run.variates
     positions = current.positions
-    if not current.needs_c(request.after_round):
+    c_i = None
+    if current.rules.evaluation_only:
+        encoding = encoding.part(Purpose.MODEL, Purpose.BUFFER)
+    elif not current.needs_c(request.after_round):
         encoding = without_control(encoding)
         control = encoding.layout.indices(Purpose.CONTROL)
         positions = [position for position in positions if position[0] not in control]
@@ -30,7 +33,8 @@ def broadcast(
     tensors = manifest(encoding)
     counted = variates.counted.get(member.index, 0)
     held = set(request.held_rounds) or {request.after_round}
-    c_i = variates.lost(member.index, held)
+    if not current.rules.evaluation_only:
+        c_i = variates.lost(member.index, held)
     if c_i is not None:
         own = [*chunk_frames(variates.layout, c_i, first_index=len(tensors))]
         tensors += manifest(Encoding(variates.layout))

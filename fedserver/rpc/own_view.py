@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.rpc.sites import own_sites
 
 
 def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
@@ -24,4 +25,6 @@ def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
     )
     if status.HasField("last"):
         view.last.CopyFrom(status.last)
+    if status.HasField("sites"):
+        view.sites.CopyFrom(own_sites(status.sites, name))
     return view

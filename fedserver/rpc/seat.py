@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from common.tensors.classes import TensorClass
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.config import RunConfig
 from fedserver.members.seated import Seated
-from fedserver.members.seats import Member
+from fedserver.members.seats import Member, OwnData
 from fedserver.run.run import Run
 
 
 def write_members(run: Run, members: Seated) -> None:
     """config.json, with the seats as they are now."""
     run.run_dir.write_config(run.record(members.in_order(), members.example_limit))
+
+
+def own_data(request: pb.JoinRequest) -> OwnData | None:
+    """What a client tells of the data it brings, if it brings any."""
+    if not request.HasField("own_data"):
+        return None
+    own, test = request.own_data, request.test_examples if request.evaluates else None
+    return OwnData(own.examples, tuple(own.class_names), test)
+
+
+def _site_task(config: RunConfig) -> pb.SiteTask | None:
+    """How clients treat their data, where the server has none."""
+    return pb.SiteTask(loss=config.loss or "", transform=config.transform or "") if config.has_task else None
 
 
 def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
@@ -39,6 +53,7 @@ def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
             frozen_sha256=run.frozen.digest,
         ),
         shard=shard,
+        site_task=_site_task(config),
         lease_seconds=config.lease or 0.0,
         sign_seconds=sign_s,
     )

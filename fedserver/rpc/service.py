@@ -28,11 +28,11 @@ from fedserver.events.clients import ClientLeft, ClientStopped
 from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
 from fedserver.members.seated import EVICTED
-from fedserver.members.seats import Member, OwnData
+from fedserver.members.seats import Member
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.own_view import own_view
 from fedserver.rpc.places import QuickPlaces
-from fedserver.rpc.seat import seat_reply, write_members
+from fedserver.rpc.seat import own_data, seat_reply, write_members
 from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON
 from fedserver.rpc.uploads import Uploads
@@ -73,10 +73,7 @@ class Service:
                     f"this server speaks protocol version {PROTOCOL_VERSION}, "
                     f"the client {request.protocol_version}; install the same release on both"
                 )
-            own = request.own_data if request.HasField("own_data") else None
-            member = await self._members.join(
-                request.client, OwnData(own.examples, tuple(own.class_names)) if own else None
-            )
+            member = await self._members.join(request.client, own_data(request))
             run = self._board.require_run()
             self._write_seats(run)
             presence = self._members.presence

@@ -7,6 +7,7 @@ import math
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.members.members import Members
+from fedserver.rpc.sites import sites_result
 from fedserver.run.board import Board, Phase
 from fedserver.traffic.traffic import Traffic
 
@@ -21,7 +22,7 @@ def status_reply(
         model=config.model,
         dataset=config.dataset,
         phase=pb.StatusReply.Phase.Value(board.phase.name),
-        round=board.round.number if board.round else 0,
+        round=_round(config, board),
         rounds=config.rounds,
         num_clients=members.num_clients,
         needed=members.needed,
@@ -43,14 +44,21 @@ def status_reply(
         status.last.CopyFrom(
             pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=loss, seconds=last.seconds)
         )
+    if board.sites is not None:
+        status.sites.CopyFrom(sites_result(*board.sites))
     return status
+
+
+def _round(config: RunConfig, board: Board) -> int:
+    """The open round; the evaluation after the last one is none."""
+    return min(board.round.number, config.rounds) if board.round else 0
 
 
 def finished(board: Board, name: str) -> pb.Finished:
     """What a client hears of the end of the run."""
     last, attendance = board.last, board.attendance
     end = pb.Finished(
-        round=last.round if last else board.round.number if board.round else 0,
+        round=last.round if last else _round(board.require_run().config, board),
         accuracy=last.accuracy if last else math.nan,
         reason=board.end_reason,
         took_part=attendance.rounds_of(name),

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 from common.errors import Fault, WireError, printable
+from common.metrics.message import from_message
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
 from fedpvr.v1 import federation_pb2 as pb
@@ -22,7 +23,7 @@ MAX_REASON = 200
 """Characters of a client's own words that are kept."""
 
 
-def read_update(header: pb.UpdateHeader) -> Update:
+def read_update(header: pb.UpdateHeader, num_classes: int) -> Update:
     """What a client says of its update."""
     known = header.HasField("validation_accuracy")
     return Update(
@@ -35,7 +36,17 @@ def read_update(header: pb.UpdateHeader) -> Update:
         validation_accuracy=header.validation_accuracy if known else None,
         update_id=header.update_id,
         train_seconds=header.train_seconds,
+        evaluation=from_message(header.evaluation, num_classes) if header.HasField("evaluation") else None,
     )
+
+
+def require_announced(update: Update, examples: int | None) -> None:
+    """Raises for an evaluation on other examples than the client said it has for that."""
+    found = update.evaluation
+    if found is not None and found.examples != examples:
+        raise WireError.broken_contract(
+            f"evaluation: client {update.client!r} evaluates on {examples} examples, got {found.examples}"
+        )
 
 
 def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules) -> None:

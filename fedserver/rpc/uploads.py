@@ -16,9 +16,9 @@ from fedserver.events.rounds import UpdateAccepted
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
 from fedserver.rpc.places import Place, QuickPlaces
-from fedserver.rpc.update import decode, read_update, require_sound
+from fedserver.rpc.update import decode, read_update, require_announced, require_sound
 from fedserver.run.board import Board
-from fedserver.run.round import Outcome, Round, Update
+from fedserver.run.round import Declined, Outcome, Round, Update
 from fedserver.run.run import Run
 from fedserver.store.spool import Stream, Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
@@ -51,16 +51,28 @@ class Uploads:
         header: pb.UpdateHeader,
     ) -> Outcome:
         """Reads the update that a header opens, and counts it if all of it is good."""
-        run, update = self._board.require_run(), read_update(header)
-        current = self._board.round
+        run = self._board.require_run()
+        update, current = read_update(header, run.num_classes), self._board.round
         assert current is not None, "there is a verdict before there is an upload"
-        require_sound(update, member, run.fingerprint, current.rules)
+        rules = current.rules
+        require_announced(update, self._members.evaluated_on(member.index, rules.held_out(member.examples)))
+        if rules.evaluation_only:
+            return self._evaluated(member, update)
+        require_sound(update, member, run.fingerprint, rules)
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
             async with self._places, self._quick.one() as place:
                 self._members.leases.upload_begins(member.index)
                 return await self._receive(frames, call, caller, current, member, update, start, place)
+
+    def _evaluated(self, member: Member, update: Update) -> Outcome:
+        """Takes the answer to a round that asks for an evaluation only; nobody else's update is in time."""
+        self._members.leases.answered(member.index)
+        if update.evaluation is not None:
+            return self._board.answer(member.index, update)
+        self._board.answer(member.index, Declined(member.name, update.round, "its release cannot evaluate"))
+        return Outcome.LATE
 
     async def _receive(
         self,

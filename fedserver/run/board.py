@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from common.errors import Fault, StateError, UnavailableError, WireError
+from common.records.sites import SitesRecord
 from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
@@ -45,6 +46,8 @@ class Board:
         self.round: Round | None = None
         """The open round, or the last one; None before the first."""
         self.last: Result | None = None
+        self.sites: tuple[int, SitesRecord] | None = None
+        """The last evaluation at the clients, and the round whose x it is of."""
         self.attendance = Attendance()
         """Of the rounds whose records are written."""
         self.end_reason = ""

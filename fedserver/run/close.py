@@ -44,6 +44,7 @@ def close(
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
+            sites=folded.evaluations,
         )
     )
     to_sync = [*written, *run.run_dir.lines, *variates.staged()]
@@ -63,12 +64,14 @@ class Tidying:
         self._later: asyncio.TimerHandle | None = None
         self._behind = False
         """Whether model.safetensors and control.safetensors are those of an earlier round."""
+        self._ends = False
 
     async def done(self) -> None:
         """Waits for what is being done; raises what went wrong."""
-        if self._task is not None:
-            await asyncio.shield(self._task)
-            self._task = None
+        while (task := self._task) is not None:
+            await asyncio.shield(task)
+            if self._task is task:  # Another who has waited too may have begun the next.
+                self._task = None
 
     def begin(self, standing: Standing) -> None:
         """After a round; the one before it is done."""
@@ -102,11 +105,12 @@ class Tidying:
         with suppress(OSError):  # Whoever waits for the same is told.
             await self.done()
         flat = x()
-        if self._behind and self._task is None and flat is not None:
+        if self._behind and not self._ends and self._task is None and flat is not None:
             self._task = asyncio.create_task(asyncio.to_thread(self._follow, flat))
 
     async def end(self) -> None:
         """Leaves nothing to do."""
+        self._ends = True
         self._cancel_later()
         await self.done()
         if self._behind:

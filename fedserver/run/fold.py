@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from common.errors import RunError
 from common.events import Emit
 from common.records.rounds import Norms, RoundRecord, Seconds
+from common.records.sites import SiteCounts
 from common.records.traffic import DirectionBytes
 from common.server_step.aggregate import ServerState
 from common.server_step.robust import Clip
@@ -30,6 +31,8 @@ class Folded:
     """Whose updates count."""
     clipped: dict[str, float]
     """Of whose updates not all counts, because they are too large: by name, in medians."""
+    evaluations: dict[str, SiteCounts]
+    """Of the x that the round began with, at the sites, by name."""
 
     def record(
         self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
@@ -121,7 +124,10 @@ class Fold:
             )
         _require_finite(r, self._run.layout, closed.flat)
         clipped = {self._updates[i].client: clip.times_usual for i, clip in closed.clipped.items()}
-        return Folded(rules, closed, {i: self._updates[i] for i in closed.counted}, clipped)
+        found = {
+            each.client: each.evaluation for each in self._updates.values() if each.evaluation is not None
+        }
+        return Folded(rules, closed, {i: self._updates[i] for i in closed.counted}, clipped, found)
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from common import seeds
 from common.errors import UnavailableError
+from common.records.sites import SiteCounts
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
@@ -33,6 +34,8 @@ class Update:
     validation_accuracy: float | None = None
     update_id: str = ""
     train_seconds: float = 0.0
+    evaluation: SiteCounts | None = None
+    """Of the x that the round began with, on the client's own data."""
     follows: bool = False
     """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from common.atomic import sync
 from common.errors import StateError
 from common.events import Emit
+from common.metrics.choice import Metrics
 from common.records.rounds import RoundRecord, Seconds
+from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
@@ -25,6 +28,8 @@ from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
 from fedserver.resources import give_back
+from fedserver.results.final import FinalEvaluation
+from fedserver.results.sites import SiteTrail
 from fedserver.results.trail import Trail
 from fedserver.run.board import Board
 from fedserver.run.close import Tidying, close, norms
@@ -80,17 +85,21 @@ class Rounds:
 
     async def run(self) -> None:
         """Everything from preparation, or from where an earlier process was, to the last evaluation."""
+        metrics = Metrics.load(self._config.metrics, len(self._config.classes))
         run = await self._prepare()
         trail = Trail(run, self._worker, self._board, self._emit)
+        sites = SiteTrail(run, metrics, trail, self._board, self._emit)
         if self._run_dir.previous is not None:
             await trail.catch_up(self._stands().round)
+            await sites.catch_up(self._stands().round)
             if self._run_dir.finished():
                 self._tell_of_the_end(self._stands().round)
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
+            sites.require_evaluators(self._members)
             self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
-            final = await self._all_rounds(run, trail)
+            final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)
                 self._run_dir.write_conformal(sets)
@@ -123,14 +132,18 @@ class Rounds:
         accuracy = None if last is None else last.accuracy
         self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
-    async def _all_rounds(self, run: Run, trail: Trail) -> Flat:
+    async def _all_rounds(self, run: Run, trail: Trail, sites: SiteTrail) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
         tidying = Tidying(run)
         try:
             for r in range(self._stands().round + 1, run.config.rounds + 1):
-                record = await self._train(run, r, tidying)
+                record, evaluations = await self._train(run, r, tidying)
                 await trail.follow(self._stands().flat, record)
+                await sites.follow(record, evaluations)
             await trail.end()
+            if sites.lacks_the_last:
+                last = FinalEvaluation(run, self._members, self._board, self._traffic, self._emit)
+                await sites.end(self._stands().flat, *await last.counts(self._stands().flat))
             await tidying.end()
         finally:
             await trail.stop()
@@ -142,8 +155,13 @@ class Rounds:
         assert self._standing is not None, "nobody asks while a round is under way"
         return self._standing
 
-    async def _train(self, run: Run, r: int, tidying: Tidying) -> RoundRecord:
-        """Opens a round, folds its updates until every client has answered, and closes it."""
+    async def _train(
+        self, run: Run, r: int, tidying: Tidying
+    ) -> tuple[RoundRecord, Mapping[str, SiteCounts]]:
+        """Opens a round, folds its updates until every client has answered, and closes it.
+
+        Returns its record, and what clients counted of the x that it began with.
+        """
         started = time.monotonic()
         standing, self._standing = self._stands(), None
         # Rules and clients belong together: nobody can take a seat between the two.
@@ -175,7 +193,7 @@ class Rounds:
         _, self._ahead = await asyncio.gather(asyncio.to_thread(sync, written), ahead)
         self._standing = standing
         tidying.begin(standing)
-        return record
+        return record, folded.evaluations
 
     async def _made_ahead(self, run: Run, r: int, flat: Flat) -> Encoded | None:
         return await run.aside(encode, run, r, flat) if r <= run.config.rounds else None

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import step_size
+from common.metrics.message import MAX_TOGETHER
 from common.records.run import RunRecord, Seat
 from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
@@ -55,6 +56,11 @@ class Run:
     def fingerprint(self) -> str:
         """Alike for models that exchange the same tensors."""
         return fingerprint(self.prepared.specs)
+
+    @property
+    def num_classes(self) -> int:
+        """Classes that the model tells apart."""
+        return self.prepared.model.num_classes
 
     @cached_property
     def classes(self) -> TensorClasses:
@@ -128,6 +134,7 @@ class Run:
             example_limit=float(example_limit or 0),
             num_clients=num_clients,
             on_probation=tuple(sorted(on_probation(strikes))),
+            evaluate=self.asks_sites_after(r - 1),
         )
 
     def evaluates(self, r: int) -> bool:
@@ -135,8 +142,19 @@ class Run:
 
         It never is where tensors are personal: x has no value for them, and first values say nothing.
         """
-        if self.config.has_task or self.config.personal:
-            return False
+        return not (self.config.has_task or self.config.personal) and self._is_due(r)
+
+    def asks_sites_after(self, r: int) -> bool:
+        """Whether clients evaluate the x that this round leaves; they do it as the next one begins."""
+        return r > 0 and self.sites_evaluate and self._is_due(r)
+
+    @property
+    def sites_evaluate(self) -> bool:
+        """Whether clients evaluate x: where the server has no data, and counts are not too many."""
+        together = self.config.num_clients * self.num_classes**2
+        return self.config.sites_evaluate and together <= MAX_TOGETHER
+
+    def _is_due(self, r: int) -> bool:
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
 

@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import google_crc32c
@@ -28,6 +28,7 @@ from common.records import form
 from common.records.base import FormError
 from common.records.checkpoint import CheckpointNote
 from common.records.rounds import RoundRecord
+from common.records.sites import SiteCounts
 from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
@@ -62,6 +63,8 @@ class Checkpoint:
     """What all clients together weigh in c; None from a release that did not write it down."""
     closing: RoundRecord
     """The round's record but for the evaluation of x."""
+    sites: dict[str, SiteCounts] = field(default_factory=dict)
+    """What clients counted of the x that the round began with, by name."""
 
 
 class Checkpoints:
@@ -99,6 +102,7 @@ class Checkpoints:
             total_weight=checkpoint.total_weight,
             closing=checkpoint.closing,
             has_h=bool(checkpoint.h),
+            sites=checkpoint.sites or None,
         )
         note = {"checkpoint": form.text(told)}
         path = self._path(checkpoint.round)
@@ -142,6 +146,7 @@ class Checkpoints:
             c_source=CSource.FROM_MOVE if note.shared else CSource.FROM_VARIATES,
             total_weight=note.total_weight,
             closing=note.closing,
+            sites=note.sites or {},
         )
 
     def _note(self, r: int) -> CheckpointNote:

@@ -67,7 +67,10 @@ class CapturedRounds:
                 problem = str(error)
                 continue
             encoding = transfer.encoding.part(*MODEL, Purpose.CONTROL)
-            found = CapturedRound(_rules(transfer), encoding, flat[: encoding.layout.num_bytes].copy())
+            rules = _rules(transfer)
+            if rules.evaluation_only:
+                continue  # It is the last x, which nobody trains on.
+            found = CapturedRound(rules, encoding, flat[: encoding.layout.num_bytes].copy())
             self._require_sound(found)
             if not found.c_travelled and r > 1:
                 if c is None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import google_crc32c
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from common.errors import FedError, WireError
+from common.metrics.choice import Metrics
+from common.metrics.message import from_message
+from common.metrics.pooled import sites_record
 from common.names import class_number, natural, require_name
 from common.tensors.layout import DTYPES
 from common.wire.byte_counts import ByteCounts
@@ -192,6 +197,22 @@ def name_seeds() -> list[bytes]:
     return [b"client-10", b"a.b_c-1", b"cat", b"1", "\u0661\u00b2".encode(), b"9" * 200]
 
 
+def site_counts(data: bytes) -> None:
+    """Counts of a client; whatever is taken adds up, and has metrics."""
+    counts = from_message(parsed(pb.SiteCounts, data), 3)
+    assert sum(number for _, _, number in counts.confusion) == counts.examples
+    record = sites_record({"a": counts}, ("x", "y", "z"), Metrics.load((), 3), "f1", {})
+    assert all(value is None or math.isfinite(value) for value in record.metrics.values())
+    assert all(0 <= area.low <= area.value <= area.high <= 1 for area in record.sites["a"].auroc)
+
+
+def site_counts_seeds() -> list[bytes]:
+    """With and without pairs."""
+    told = pb.SiteCounts(examples=7, loss_sum=3.5, cells=[0, 2, 4, 8], counts=[2, 1, 3, 1], pairs=[20, 24, 0])
+    bare = pb.SiteCounts(examples=1, loss_sum=math.nan, cells=[5], counts=[1])
+    return [told.SerializeToString(), bare.SerializeToString()]
+
+
 TARGETS = {
     "chunk": Target(chunk, chunk_seeds, mutators.message),
     "message": Target(message, message_seeds, mutators.tagged_message),
@@ -200,4 +221,5 @@ TARGETS = {
     "codec": Target(decoded, decoded_seeds),
     "call-reader": Target(reader, reader_seeds, mutators.messages),
     "name": Target(name, name_seeds),
+    "site-counts": Target(site_counts, site_counts_seeds, mutators.message),
 }

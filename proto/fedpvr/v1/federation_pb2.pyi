@@ -28,6 +28,8 @@ class JoinRequest(_message.Message):
     CLIENT_FIELD_NUMBER: _builtins.int
     OWN_DATA_FIELD_NUMBER: _builtins.int
     GIVES_SIGNS_FIELD_NUMBER: _builtins.int
+    EVALUATES_FIELD_NUMBER: _builtins.int
+    TEST_EXAMPLES_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     """1."""
@@ -35,6 +37,10 @@ class JoinRequest(_message.Message):
     """Stable name: 1 to 64 letters, digits, "." (not first), "_" or "-"."""
     gives_signs: _builtins.bool
     """It calls Renew as JoinReply.sign_seconds says; earlier releases do not."""
+    evaluates: _builtins.bool
+    """It evaluates x where a header says so; earlier releases do not."""
+    test_examples: _builtins.int
+    """Not 0: on a test set of its own that has so many, not on a share of its shard."""
     message_crc32c: _builtins.int
     @_builtins.property
     def own_data(self) -> Global___OwnData:
@@ -47,11 +53,13 @@ class JoinRequest(_message.Message):
         client: _builtins.str = ...,
         own_data: Global___OwnData | None = ...,
         gives_signs: _builtins.bool = ...,
+        evaluates: _builtins.bool = ...,
+        test_examples: _builtins.int = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "own_data", b"own_data"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "gives_signs", b"gives_signs", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "evaluates", b"evaluates", "gives_signs", b"gives_signs", "message_crc32c", b"message_crc32c", "own_data", b"own_data", "protocol_version", b"protocol_version", "test_examples", b"test_examples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -99,6 +107,7 @@ class JoinReply(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     SIGN_SECONDS_FIELD_NUMBER: _builtins.int
+    SITE_TASK_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     index: _builtins.int
@@ -121,6 +130,10 @@ class JoinReply(_message.Message):
     def shard(self) -> Global___Shard:
         """Absent for a client with data of its own."""
 
+    @_builtins.property
+    def site_task(self) -> Global___SiteTask:
+        """Present where all data are at the clients, which then evaluate x."""
+
     def __init__(
         self,
         *,
@@ -133,11 +146,12 @@ class JoinReply(_message.Message):
         shard: Global___Shard | None = ...,
         lease_seconds: _builtins.float = ...,
         sign_seconds: _builtins.float = ...,
+        site_task: Global___SiteTask | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard", "site_task", b"site_task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds", "site_task", b"site_task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -222,6 +236,34 @@ class ModelSpec(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelSpec: _TypeAlias = ModelSpec  # noqa: Y015
+
+@_typing.final
+class SiteTask(_message.Message):
+    """What a server without data says of how its clients treat theirs. Both are functions of a module that the client has
+    and its site allows; no code crosses the wire.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOSS_FIELD_NUMBER: _builtins.int
+    TRANSFORM_FIELD_NUMBER: _builtins.int
+    loss: _builtins.str
+    """module:function(scores, labels) -> mean loss; empty is the cross-entropy."""
+    transform: _builtins.str
+    """module:function(examples) -> examples, once, before training; empty is none."""
+    def __init__(
+        self,
+        *,
+        loss: _builtins.str = ...,
+        transform: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["loss", b"loss", "transform", b"transform"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteTask: _TypeAlias = SiteTask  # noqa: Y015
 
 @_typing.final
 class Shard(_message.Message):
@@ -421,6 +463,8 @@ class RoundHeader(_message.Message):
     TOTAL_EXAMPLES_FIELD_NUMBER: _builtins.int
     EXAMPLE_LIMIT_FIELD_NUMBER: _builtins.int
     ON_PROBATION_FIELD_NUMBER: _builtins.int
+    EVALUATE_FIELD_NUMBER: _builtins.int
+    EVALUATION_ONLY_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -476,6 +520,14 @@ class RoundHeader(_message.Message):
     """
     example_limit: _builtins.float
     """Not 0: with weights by examples, a client counts with this many at the most."""
+    evaluate: _builtins.bool
+    """x is to be evaluated before training, on the data that the client keeps for that: the same in every round. The
+    update's header then has `evaluation`.
+    """
+    evaluation_only: _builtins.bool
+    """After round R, with `round` R + 1: x is to be evaluated, and nothing else. `tensors` has no c and no c_i, and the
+    answer is an UpdateHeader with `evaluation`, without tensors and chunks.
+    """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -516,16 +568,64 @@ class RoundHeader(_message.Message):
         total_examples: _builtins.float = ...,
         example_limit: _builtins.float = ...,
         on_probation: _abc.Iterable[_builtins.int] | None = ...,
+        evaluate: _builtins.bool = ...,
+        evaluation_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
 
 Global___RoundHeader: _TypeAlias = RoundHeader  # noqa: Y015
+
+@_typing.final
+class SiteCounts(_message.Message):
+    """How x does on the data of one client, as counts: metrics follow from the sums over clients."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    LOSS_SUM_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    PAIRS_FIELD_NUMBER: _builtins.int
+    examples: _builtins.int
+    """At least 1."""
+    loss_sum: _builtins.float
+    """Over these examples."""
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Which entries of the confusion matrix are not zero, ascending: right class * classes + class with the highest
+        score; and the number of examples in each. They add up to `examples`.
+        """
+
+    @_builtins.property
+    def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For the area under the ROC curve, by class, each against the rest; of two classes only the second: twice the pairs
+        of an example of the class and one of the rest in which the former has the higher probability, ties once.
+        """
+
+    def __init__(
+        self,
+        *,
+        examples: _builtins.int = ...,
+        loss_sum: _builtins.float = ...,
+        cells: _abc.Iterable[_builtins.int] | None = ...,
+        counts: _abc.Iterable[_builtins.int] | None = ...,
+        pairs: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "counts", b"counts", "examples", b"examples", "loss_sum", b"loss_sum", "pairs", b"pairs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteCounts: _TypeAlias = SiteCounts  # noqa: Y015
 
 @_typing.final
 class Finished(_message.Message):
@@ -616,6 +716,7 @@ class UpdateHeader(_message.Message):
     VALIDATION_ACCURACY_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
+    EVALUATION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
@@ -649,6 +750,10 @@ class UpdateHeader(_message.Message):
     def resume_from(self) -> _tensor_pb2.Position:
         """The chunks start there; must be what UpdateProgress said."""
 
+    @_builtins.property
+    def evaluation(self) -> Global___SiteCounts:
+        """Of x, where the round's header asks for it."""
+
     def __init__(
         self,
         *,
@@ -666,10 +771,11 @@ class UpdateHeader(_message.Message):
         validation_accuracy: _builtins.float | None = ...,
         resume_from: _tensor_pb2.Position | None = ...,
         train_seconds: _builtins.float = ...,
+        evaluation: Global___SiteCounts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
     _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015
@@ -998,6 +1104,7 @@ class StatusReply(_message.Message):
     TRAFFIC_FIELD_NUMBER: _builtins.int
     NEEDED_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
@@ -1029,6 +1136,10 @@ class StatusReply(_message.Message):
     def traffic(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTraffic]:
         """The same by client."""
 
+    @_builtins.property
+    def sites(self) -> Global___SitesResult:
+        """The last evaluation at the clients; absent before the first."""
+
     def __init__(
         self,
         *,
@@ -1046,11 +1157,12 @@ class StatusReply(_message.Message):
         traffic: _abc.Iterable[Global___ClientTraffic] | None = ...,
         needed: _builtins.int = ...,
         others: _builtins.int = ...,
+        sites: Global___SitesResult | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c", "sites", b"sites"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "sites", b"sites", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -1134,6 +1246,94 @@ class RoundResult(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds) -> _WhichOneofReturnType__seconds | None: ...
 
 Global___RoundResult: _TypeAlias = RoundResult  # noqa: Y015
+
+@_typing.final
+class SitesResult(_message.Message):
+    """What the clients found of x on data of their own; a client sees its own row only."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    POOLED_FIELD_NUMBER: _builtins.int
+    SITES_FIELD_NUMBER: _builtins.int
+    WORST_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """x after this round."""
+    worst: _builtins.str
+    """The client whose row is worst."""
+    @_builtins.property
+    def pooled(self) -> Global___SiteResult:
+        """All of them together, weighted by examples."""
+
+    @_builtins.property
+    def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteResult]: ...
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        pooled: Global___SiteResult | None = ...,
+        sites: _abc.Iterable[Global___SiteResult] | None = ...,
+        worst: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pooled", b"pooled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pooled", b"pooled", "round", b"round", "sites", b"sites", "worst", b"worst"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SitesResult: _TypeAlias = SitesResult  # noqa: Y015
+
+@_typing.final
+class SiteResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    """Empty for all together."""
+    examples: _builtins.int
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedCompositeFieldContainer[Global___Metric]: ...
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        examples: _builtins.int = ...,
+        metrics: _abc.Iterable[Global___Metric] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "examples", b"examples", "metrics", b"metrics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteResult: _TypeAlias = SiteResult  # noqa: Y015
+
+@_typing.final
+class Metric(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.float
+    """Absent where it is not defined."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
+    _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
+
+Global___Metric: _TypeAlias = Metric  # noqa: Y015
 
 @_typing.final
 class TrafficCount(_message.Message):
