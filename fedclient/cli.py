@@ -109,6 +109,14 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
 )
 @commandline.option(
+    STATE,
+    "--save-every",
+    type=click.FloatRange(0),
+    default=60.0,
+    metavar="SECONDS",
+    help="Save a long round this often, and at the ends of epochs of 10 s and more; 0: only when it is over.",
+)
+@commandline.option(
     TRAINING,
     "--threads",
     default="1",

@@ -36,6 +36,7 @@ class Flags:
     allow_plugin: tuple[str, ...]
     max_parameters: int
     max_steps: int
+    save_every: float
     give_up: float
     uplink: float | None
     downlink: float | None

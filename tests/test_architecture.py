@@ -53,6 +53,7 @@ ONLY_IN = {
         "common/evaluate.py",
         "fedserver/worker",
         "fedclient/training",
+        "fedclient/midround",
         "fedclient/run",
         "fedclient/cli.py",
         "fedclient/own_data.py",

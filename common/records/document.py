@@ -105,6 +105,10 @@ STATE_DIRECTORY = (
         "run-ID/variate-RRRRRR.safetensors", "The client's c_i after round RRRRRR, and what codecs left out."
     ),
     Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
+    Entry(
+        "run-ID/midround.safetensors",
+        "Where a long round is: y_i, momentum, random state, steps. A restarted client goes on from there.",
+    ),
 )
 
 

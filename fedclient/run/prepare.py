@@ -18,6 +18,7 @@ from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, fingerprint
 from fedclient.config import ClientConfig
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
+from fedclient.midround.saving import Saving
 from fedclient.rpc.connection import Seat
 from fedclient.run.demands import Demands
 from fedclient.store.state import ClientState, RunState
@@ -60,13 +61,18 @@ def prepare(
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
     layout_of_images = memory_format(model, dataset.image_shape)
-    trainer = Trainer(model, Batches(dataset, config.device, layout_of_images), seat.seed, seat.index)
+    own = state.of_run(seat.run_id, config.name, seat.fingerprint)
+    saving = None
+    if own.midround is not None and config.save_every_s:
+        saving = Saving(own.midround, seat.run_id, config.save_every_s, emit)
+    batches = Batches(dataset, config.device, layout_of_images)
+    trainer = Trainer(model, batches, seat.seed, seat.index, saving)
     return Equipment(
         seat,
         Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),
         trainer,
         Layout(specs),
-        state.of_run(seat.run_id, config.name, seat.fingerprint),
+        own,
         config.threads,
         demands,
     )

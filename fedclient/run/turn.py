@@ -111,7 +111,7 @@ class Participant:
         held = phases.held_rounds(waiting.memory, self._state.held_rounds())
         answer = connection.pull(self.run_id, waiting.memory.last_round, held, self._layout, self._download)
         if isinstance(answer, RunEnded):
-            self._state.drop_update()
+            self._state.end()
             self.phase = Ended(answer)
         elif isinstance(answer, UpdateLost):
             self.phase = phases.update_lost(waiting, answer.round)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from common.tensors.layout import Flat, Layout
+from fedclient.midround.file import MidRoundFile
 
 
 class MemoryState:
@@ -29,6 +30,7 @@ class MemoryRunState:
     def __init__(self, scratch: Path | None = None) -> None:
         self._scratch = scratch
         self._variates: dict[int, Flat | Path] = {}
+        self.midround: MidRoundFile | None = None
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -70,3 +72,6 @@ class MemoryRunState:
 
     def drop_update(self) -> None:
         """There is none to drop."""
+
+    def end(self) -> None:
+        """Nothing is left to drop."""

@@ -18,19 +18,23 @@ from types import TracebackType
 from typing import Protocol
 
 from common import json_files
-from common.atomic import PRIVATE, make_private
+from common.atomic import PRIVATE, make_private, sync
 from common.errors import DiskError, StateError
 from common.locks import lock
 from common.records.client import OWNER, Owner
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import RESIDUAL
+from fedclient.midround.file import MidRoundFile
 
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
 
 
 class RunState(Protocol):
     """What a client remembers of one run."""
+
+    midround: MidRoundFile | None
+    """Where a round under way is saved, if there is such a place."""
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -55,6 +59,9 @@ class RunState(Protocol):
 
     def drop_update(self) -> None:
         """Forgets it."""
+
+    def end(self) -> None:
+        """The run is over, and nobody asks for an update or a round of it any more."""
 
 
 class ClientState(Protocol):
@@ -120,6 +127,7 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._update = folder / "update.parcel"
+        self.midround: MidRoundFile | None = MidRoundFile(folder / "midround.safetensors")
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -167,6 +175,7 @@ class RunFiles:
         """Stores an update until the next one.
 
         It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
+        But a save of the round under way is dropped, and only once it does.
         """
         scratch = self._update.with_suffix(".tmp")
         with self.working():
@@ -175,6 +184,10 @@ class RunFiles:
                 for piece in pieces:
                     file.write(piece)
             scratch.replace(self._update)
+            if self.midround is not None and self.midround.there():
+                # What took long to train is not given away for what a power cut may lose.
+                sync([self._update, self._folder])
+                self.midround.drop()
 
     def stored_update(self) -> bytes | None:
         """The update that was stored."""
@@ -185,6 +198,12 @@ class RunFiles:
         """Forgets it."""
         with self.working():
             self._update.unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """The run is over, and nobody asks for an update or a round of it any more."""
+        self.drop_update()
+        if self.midround is not None:
+            self.midround.drop()
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
 from common.server_step.rules import Rules
-from fedclient.training.augment import Augmenter
+from fedclient.training.augment import Augmenter, drawn
 
 
 class Minibatches:
@@ -41,13 +41,21 @@ class Minibatches:
         n = len(self._batches)
         return rules.steps(n), rules.batch(n - rules.held_out(n))
 
-    def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
+    def per_epoch(self, rules: Rules) -> int:
+        """Steps after which every example has been seen."""
+        n = len(self._batches) - rules.held_out(len(self._batches))
+        return n // rules.batch(n)
+
+    def draw(self, rules: Rules, after: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (B, ...) as the model takes them, and labels (B,), of every step of a round `after` some."""
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
         if rules.augment and self._augmenter is None:
             self._augmenter = Augmenter(self._batches.images)
-        for indices in self.indices(rules):
-            if rules.augment and self._augmenter is not None:
+        for k, indices in enumerate(self.indices(rules)):
+            if k < after:
+                if rules.augment:
+                    drawn(len(indices), crops)
+            elif rules.augment and self._augmenter is not None:
                 images = self._batches.scaled(self._augmenter.batch(indices, crops))
                 yield images, self._batches.labels[indices]
             else:

@@ -17,6 +17,7 @@ from common.evaluate import evaluate
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind
+from fedclient.midround.saving import Saving, UnderWay, round_name
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
@@ -34,12 +35,16 @@ class DivergedError(FedError):
 class Trainer:
     """A model and a shard, ready for any round."""
 
-    def __init__(self, model: nn.Module, batches: Batches, seed: int, index: int) -> None:
+    def __init__(
+        self, model: nn.Module, batches: Batches, seed: int, index: int, saving: Saving | None = None
+    ) -> None:
+        """`saving`: where rounds under way are saved, if they are."""
         self._model = model
         self._batches = batches
         self._minibatches = Minibatches(batches, seed, index)
         self._seed = seed
         self._index = index
+        self._saving = saving
 
     @property
     def examples(self) -> int:
@@ -95,15 +100,40 @@ class Trainer:
         torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         # Summed up where the model is: reading the loss makes the program wait for the device.
-        steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
-        for images, labels in self._minibatches.draw(task.rules):
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        under_way = self._under_way(task, tensors, local, total)
+        steps = under_way.resumed() if under_way is not None else 0
+        for images, labels in self._minibatches.draw(task.rules, after=steps):
             loss = F.cross_entropy(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
             total += loss.detach()
             if steps % LOOK_EVERY == 0:
                 _finite(total, steps)
+            if under_way is not None:
+                under_way.made(steps)
         return steps, _finite(total, steps) / steps
+
+    def _under_way(
+        self, task: Task, tensors: RoundTensors, local: LocalSteps, total: Tensor
+    ) -> UnderWay | None:
+        """Saves the round from time to time, if that is wanted."""
+        saving, rules, model = self._saving, task.rules, self._model
+        if saving is None:
+            return None
+
+        def live() -> dict[str, Tensor]:
+            y = {f"y/{name}": model.get_parameter(name).data for name in tensors.y}
+            buffers = {f"y/{name}": model.get_buffer(name) for name in tensors.buffers}
+            momentum = {f"momentum/{name}": velocity for name, velocity in local.momentum.items()}
+            return {"loss": total, **y, **buffers, **momentum}
+
+        def owner() -> str:
+            state, labels = tensors.state, self._batches.labels
+            return round_name(saving.run_id, self._seed, self._index, task, state, labels)
+
+        work = self.work(rules)[0], self._minibatches.per_epoch(rules)
+        return UnderWay(saving, task.round, work, owner, live)
 
     def _collect(self, trained: dict[str, Tensor], tensors: RoundTensors) -> None:
         """Brings what was trained into `values`, where it is not there already."""
