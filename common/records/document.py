@@ -12,6 +12,7 @@ from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
 from common.records.client import Owner
 from common.records.conformal import ConformalRecord
+from common.records.provenance import Provenance
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
@@ -75,7 +76,9 @@ RUN_DIRECTORY = (
         "model.safetensors",
         "x after the last closed round, buffers included, by state-dict names. It follows the newest\n"
         "checkpoint, by moments or, where rounds are quicker than the disk, by a few of them; when the\n"
-        "server ends, or goes on after it was killed, they agree.",
+        "server ends, or goes on after it was killed, they agree. In its metadata, under `provenance`, is\n"
+        "this note as JSON text, which `fedlab card` prints; some hundred bytes for a client at the most.",
+        Provenance,
     ),
     Entry(
         "control.safetensors",

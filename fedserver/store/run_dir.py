@@ -22,6 +22,7 @@ from common.locks import lock
 from common.records import form
 from common.records.base import FORMAT
 from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
+from common.records.provenance import PROVENANCE
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.run import CONFIG, RunRecord, read_run_record
 from common.records.traffic import (
@@ -37,6 +38,7 @@ from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
 from fedserver.settings import about
 from fedserver.store.first_format import in_todays_form, separate_traffic
+from fedserver.store.history import History
 from fedserver.store.salvage import round_of_record, salvage
 
 MODEL = "model.safetensors"
@@ -52,6 +54,9 @@ class RunDir:
         self.path = path
         self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
+        self._config: RunRecord | None = None
+        self.history = History()
+        """Of all rounds that count."""
         self._made = not path.exists()
         self._state_due = 0.0
         self.state_pause_s = 0.0
@@ -168,12 +173,19 @@ class RunDir:
     def write_config(self, record: RunRecord) -> None:
         """Writes config.json."""
         json_files.write(self.path / CONFIG, record)
+        self._config = record
 
-    def write_state(self, layout: Layout, flat: Flat, *, synced: bool = True) -> None:
-        """Writes x and c. The checkpoint has both: where a power cut tears these, they are made again."""
+    def provenance(self, r: int) -> dict[str, str]:
+        """What a file with the x of round r, the last one or the one before, says of itself."""
+        config = self._config or self.previous
+        return {PROVENANCE: form.text(self.history.provenance(config, r))} if config is not None else {}
+
+    def write_state(self, layout: Layout, flat: Flat, r: int, *, synced: bool = True) -> None:
+        """Writes x and c of round r. The checkpoint has both: what a power cut tears is made again."""
         started = time.monotonic()
         model, control = self.path / MODEL, self.path / CONTROL
-        safetensors_files.write(model, layout, flat, Purpose.MODEL, Purpose.BUFFER, synced=synced)
+        x, note = (Purpose.MODEL, Purpose.BUFFER), self.provenance(r)
+        safetensors_files.write(model, layout, flat, *x, note=note, synced=synced)
         safetensors_files.write(control, layout, flat, Purpose.CONTROL, synced=synced)
         ended = time.monotonic()
         self.state_pause_s = STATE_PAUSES * (ended - started)
