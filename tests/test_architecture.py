@@ -54,6 +54,7 @@ ONLY_IN = {
         "fedserver/worker",
         "fedclient/training",
         "fedclient/midround",
+        "fedclient/worth",
         "fedclient/run",
         "fedclient/cli.py",
         "fedclient/own_data.py",

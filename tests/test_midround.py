@@ -29,6 +29,7 @@ from fedclient.store.state import RunFiles
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
+from fedclient.worth.known import known_run
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
@@ -280,5 +281,6 @@ def test_a_client_killed_in_the_last_of_ten_epochs_repeats_at_most_one(
     assert int(found[2]) == steps
     assert steps * 9 // 10 <= int(found[1]) < steps - 3 + 1
     assert not [*(federation.folder / "state").rglob("midround*")]
+    assert known_run(federation.folder / "state" / "client-0", None)[1].local_epochs == 10
     calm = load_file(federation.folder / "calm" / "model.safetensors")
     assert all(torch.equal(tensor, calm[name]) for name, tensor in federation.tensors("model").items())

@@ -10,7 +10,7 @@ from typing import get_args
 
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
-from common.records.client import Owner
+from common.records.client import Baseline, KnownRun, Owner
 from common.records.conformal import ConformalRecord
 from common.records.provenance import Provenance
 from common.records.rounds import RoundRecord
@@ -107,6 +107,9 @@ STATE_DIRECTORY = (
     Entry(
         "run-ID/variate-RRRRRR.safetensors", "The client's c_i after round RRRRRR, and what codecs left out."
     ),
+    Entry("run-ID/run.json", "What the client was asked to train; `fedclient baseline` reads it.", KnownRun),
+    Entry("run-ID/baseline.json", "What `fedclient baseline` has done.", Baseline),
+    Entry("run-ID/baseline.safetensors", "The model that it has trained, by state-dict names."),
     Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
     Entry(
         "run-ID/midround.safetensors",

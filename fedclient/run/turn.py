@@ -29,12 +29,13 @@ from fedclient.rpc.connection import Connection, PushReply
 from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
 from fedclient.run import phases
+from fedclient.run.known import known_run
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, StateSource, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
-from fedclient.training.task import Task, Update
+from fedclient.training.task import Task
 from fedclient.training.train import DivergedError
 
 PUSH_TRIES = 3
@@ -56,6 +57,8 @@ class Participant:
         self._state = equipment.state
         self._threads = equipment.threads
         self._demands = equipment.demands
+        self._has_written_down = False
+        """Whether the state directory says what is trained."""
         self._resends = 0
         """How often the server has asked for an update again on this connection, and sent no round."""
         self._emit = emit
@@ -133,6 +136,9 @@ class Participant:
     def _train(self, connection: Connection, training: Training) -> None:
         task = training.task
         self._demands.require_round(task.rules, *self._trainer.work(task.rules))
+        if not self._has_written_down:
+            self._has_written_down = True
+            self._state.remember(known_run(self._seat, task))
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
         try:
@@ -157,7 +163,7 @@ class Participant:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
         last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
-        stored = _to_hand_in(task, update)
+        stored = StoredUpdate.of(update, task.encoding)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
         seconds = time.monotonic() - started
@@ -236,15 +242,3 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
             f"c of round {task.round} did not come, and the round before was missed"
         )
     write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
-
-
-def _to_hand_in(task: Task, update: Update) -> StoredUpdate:
-    return StoredUpdate(
-        round=update.round,
-        encoding=task.encoding,
-        payload=update.payload,
-        steps=update.steps,
-        loss=update.loss,
-        validation_accuracy=update.validation_accuracy,
-        seconds=update.seconds,
-    )

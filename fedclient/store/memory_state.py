@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.records.client import KnownRun
 from common.tensors.layout import Flat, Layout
 from fedclient.midround.file import MidRoundFile
 
@@ -72,6 +73,9 @@ class MemoryRunState:
 
     def drop_update(self) -> None:
         """There is none to drop."""
+
+    def remember(self, run: KnownRun) -> None:
+        """Nobody asks later."""
 
     def end(self) -> None:
         """Nothing is left to drop."""

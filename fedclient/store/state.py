@@ -21,7 +21,7 @@ from common import json_files
 from common.atomic import PRIVATE, make_private, sync
 from common.errors import DiskError, StateError
 from common.locks import lock
-from common.records.client import OWNER, Owner
+from common.records.client import KNOWN_RUN, OWNER, KnownRun, Owner
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import RESIDUAL
@@ -62,6 +62,9 @@ class RunState(Protocol):
 
     def end(self) -> None:
         """The run is over, and nobody asks for an update or a round of it any more."""
+
+    def remember(self, run: KnownRun) -> None:
+        """Writes down what is trained, for later."""
 
 
 class ClientState(Protocol):
@@ -204,6 +207,11 @@ class RunFiles:
         self.drop_update()
         if self.midround is not None:
             self.midround.drop()
+
+    def remember(self, run: KnownRun) -> None:
+        """Writes down what is trained, for later."""
+        with self.working():
+            json_files.write(self._folder / KNOWN_RUN, run, PRIVATE)
 
     @contextmanager
     def working(self) -> Iterator[None]:
