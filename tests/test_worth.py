@@ -19,6 +19,7 @@ from fedclient.worth.counts import Confusion, Share, wilson
 from fedclient.worth.report import Departure, Findings, write_page
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from tests.killpoint import trap
 from tests.processes import Federation
 from tests.test_cli import invoke
 
@@ -114,6 +115,26 @@ def test_a_site_compares_its_own_model_with_the_federations(
     assert missing.output.splitlines() == [
         "Error: state knows nothing of a run; expected the --state-dir of a client that took part"
     ]
+
+
+@pytest.mark.slow
+def test_the_model_of_a_run_that_goes_on_comes_from_its_server(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client itself must not run meanwhile; it goes on afterwards."""
+    federation.server("--num-clients", "1", "--rounds", "3", "--local-steps", "2", "--validation", "0.2")
+    federation.client("a", *EVERY_SECOND, through=trap("stop", "before training", 2))
+    federation.wait_for_stop("a")
+    monkeypatch.chdir(federation.folder)
+    flags = ["--name", "a", "--state-dir", "state/a", "--server", federation.address, *EVERY_SECOND]
+    busy = invoke("fedclient", "report", *flags)
+    assert "state/a is in use by another client" in busy.output.splitlines()[-1]
+    federation.kill("a")
+    result = invoke("fedclient", "report", *flags)
+    assert result.exit_code == 0, result.output
+    assert "0 others; the model does not say who" in Path("site.html").read_text()
+    federation.client("a", *EVERY_SECOND)
+    federation.finish()
 
 
 def test_a_baseline_is_a_federation_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,7 @@ class Bench:
     def __init__(self, run: KnownRun, own: OwnData, site: Site) -> None:
         site.require_model(run.model)
         self.run = run
+        self.own = own
         shape = run.image_shape
         spec = ModelSpec(
             name=run.model, num_classes=run.num_classes, image_shape=shape, dtype=run.dtype, width=run.width

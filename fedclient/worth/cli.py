@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from common import commandline
+from common.access import cli as access_cli
+from common.access.credentials import require_encrypted
 from common.errors import ConfigError
 from common.events import Emit
 
@@ -96,37 +98,58 @@ def _trained_alone(bench: Bench, folder: Path) -> Flat:
     "--model",
     "model_file",
     type=click.Path(path_type=Path),
-    required=True,
     help="model.safetensors of the run.",
 )
+@click.option("--server", metavar="HOST:PORT", help="Instead of --model: the server of a run that goes on.")
 @click.option(
     "--test", help="Folder of pictures, or data set, to judge on.  [default: what the run held out]"
 )
 @click.option("--out", type=click.Path(path_type=Path), default="site.html", help="Page to write.")
+@access_cli.access_options
 @commandline.log_options
 def report(
-    emit: Emit, state_dir: Path, name: str, model_file: Path, test: str | None, out: Path, **given: Any
+    emit: Emit, state_dir: Path, model_file: Path | None, test: str | None, out: Path, **given: Any
 ) -> None:
     """Write one HTML page for the site: is the federation's model worth it here?
 
     Judges the site's own model (see fedclient baseline), the federation's, and the federation's after one
     more local round, on the site's own test data; and says what the site sent and who else took part.
     """
+    if (model_file is None) == (given["server"] is None):
+        raise ConfigError("expected the model as --model FILE or from --server HOST:PORT; give one of them")
     with commandline.stopped_by_signals():
         bench, folder = _bench(emit, state_dir, **given)
         from common.tensors import safetensors_files
         from fedclient.worth.judge import findings
 
-        x = safetensors_files.read(model_file, bench.layout)
+        if model_file is not None:
+            x = safetensors_files.read(model_file, bench.layout)
+        else:
+            x = _from_server(bench, state_dir, **given)
         alone = folder / MODEL
         own = safetensors_files.read(alone, bench.layout) if alone.exists() else _trained_alone(bench, folder)
-        found = findings(bench, name, model_file, {"alone": own, "federated": x}, _tests(test, given, emit))
+        found = findings(
+            bench, given["name"], model_file, {"alone": own, "federated": x}, _tests(test, given, emit)
+        )
         from fedclient.worth.report import write_page
 
         write_page(found, out)
     for kind, counts in found.judged.items():
         click.echo(f"{kind}: accuracy {counts.accuracy.text()}")
     click.echo(f"report: {out}")
+
+
+def _from_server(bench: Bench, state_dir: Path, server: str, name: str, **given: Any) -> Flat:
+    """x of a run that goes on; the client itself must not run meanwhile: names are taken once."""
+    from fedclient.store.state import StateDir
+    from fedclient.worth.fetch import fetched
+
+    access_cli.require_address("--server", server)
+    credentials = {key: given[key] for key in ("certs", "token_file", "insecure")}
+    require_encrypted(server, given["certs"], given["insecure"])
+    with StateDir(state_dir):
+        access = access_cli.access(server, name, **credentials)
+        return fetched(server, name, access, bench.own, bench.run.run_id, bench.layout)
 
 
 def _tests(test: str | None, given: dict[str, Any], emit: Emit) -> OwnData | None:

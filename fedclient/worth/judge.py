@@ -14,7 +14,7 @@ from fedclient.worth.report import Findings
 
 
 def findings(
-    bench: Bench, client: str, model_file: Path, models: Mapping[str, Flat], own_tests: OwnData | None
+    bench: Bench, client: str, model_file: Path | None, models: Mapping[str, Flat], own_tests: OwnData | None
 ) -> Findings:
     """Of models by kind; the federated one is judged once more after a local round."""
     test, x = bench.test_data(own_tests), models["federated"]
@@ -23,9 +23,9 @@ def findings(
     return Findings(client, bench.run, test.name, judged, _provenance(model_file))
 
 
-def _provenance(path: Path) -> Provenance | None:
-    """What the model says of itself; a model of another program says nothing."""
+def _provenance(path: Path | None) -> Provenance | None:
+    """What the model says of itself; a model of another program, or one on the wire, says nothing."""
     try:
-        return read_provenance(path)
+        return None if path is None else read_provenance(path)
     except StateError:
         return None
