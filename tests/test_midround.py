@@ -245,17 +245,22 @@ def test_a_stored_update_takes_the_place_of_the_save(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm",
-    ["scaffold", *(pytest.param(a, marks=pytest.mark.slow) for a in ALGORITHMS if a != "scaffold")],
+    ("algorithm", "variates"),
+    [
+        ("scaffold", "explicit"),
+        pytest.param("fedpvr", "derived", marks=pytest.mark.slow),
+        *(pytest.param(a, "explicit", marks=pytest.mark.slow) for a in ALGORITHMS if a != "scaffold"),
+    ],
 )
 def test_a_client_killed_in_the_last_of_ten_epochs_repeats_at_most_one(
-    federation: Federation, algorithm: str, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, algorithm: str, variates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGKILL in the second round, with a variate of the first; the calm run is a simulation."""
-    (federation.folder / f"dropout_{algorithm}.py").write_text(DROPOUT)
+    (federation.folder / f"dropout_{algorithm}_{variates}.py").write_text(DROPOUT)
     settings: dict[str, Any] = {
         "algorithm": algorithm,
-        "model": f"dropout_{algorithm}:network",
+        "variates": variates,
+        "model": f"dropout_{algorithm}_{variates}:network",
         "num_clients": 2,
         "rounds": 2,
         "local_epochs": 10,
