@@ -6,6 +6,7 @@ Seed, round and client alone decide, so that a round that is trained again is th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -30,10 +31,10 @@ class Minibatches:
     def split(self, rules: Rules) -> tuple[Labels, Labels]:
         """Examples to train on, and examples to validate on: the same in every round."""
         n = len(self._batches)
-        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
         held_out = rules.held_out(n)
         if not held_out:
-            return np.arange(n), order[:0]
+            return np.arange(n), np.arange(0)
+        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
     def work(self, rules: Rules) -> tuple[int, int]:
@@ -48,18 +49,17 @@ class Minibatches:
 
     def draw(self, rules: Rules, after: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round `after` some."""
+        if not rules.augment:
+            yield from map(self._batches.batch, islice(self.indices(rules), after, None))
+            return
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
-        if rules.augment and self._augmenter is None:
-            self._augmenter = Augmenter(self._batches.images)
+        self._augmenter = self._augmenter or Augmenter(self._batches.images)
         for k, indices in enumerate(self.indices(rules)):
             if k < after:
-                if rules.augment:
-                    drawn(len(indices), crops)
-            elif rules.augment and self._augmenter is not None:
-                images = self._batches.scaled(self._augmenter.batch(indices, crops))
-                yield images, self._batches.labels[indices]
-            else:
-                yield self._batches.batch(indices)
+                drawn(len(indices), crops)
+                continue
+            images = self._batches.scaled(self._augmenter.batch(indices, crops))
+            yield images, self._batches.labels[indices]
 
     def indices(self, rules: Rules) -> Iterator[Tensor]:
         """Batches of a new permutation each epoch; a last batch that would be smaller is left out.

@@ -31,6 +31,7 @@ from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.own_view import own_view
+from fedserver.rpc.places import QuickPlaces
 from fedserver.rpc.seat import seat_reply, write_members
 from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON
@@ -58,6 +59,7 @@ class Service:
         self._traffic = traffic
         self._emit = emit
         self._uploads = Uploads(members, board, traffic, emit)
+        self._broadcasts = QuickPlaces()
         self._pulls: Counter[str] = Counter()
         self._identities = Identities()
 
@@ -109,11 +111,12 @@ class Service:
             try:
                 with self._members.presence.call(member.index):
                     opening, frames = await self._next_round(member, request, caller)
-                    yield call.reply(opening)
-                    tensors = opening.header.tensors
-                    for frame in frames:
-                        spec = tensors[frame.position[0]]
-                        yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
+                    async with self._broadcasts.one() as place:
+                        yield call.reply(opening)
+                        tensors = opening.header.tensors
+                        for frame in frames:
+                            spec, place.moved = tensors[frame.position[0]], True
+                            yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
             finally:
                 self._pulls[member.name] -= 1
 
