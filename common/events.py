@@ -25,6 +25,8 @@ from typing import Any, ClassVar, TextIO
 
 from common.errors import printable
 
+RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
+
 
 class Level(IntEnum):
     """How much a person wants to know of an event."""
@@ -41,6 +43,8 @@ class Event:
     """Something that happened. A subclass adds fields and says in `text` how a person reads it."""
 
     level: ClassVar[Level] = Level.NOTICE
+    alarming: ClassVar[bool] = False
+    """Whether a terminal shows it in red."""
     run: str = ""
     """Id of the run, where there is one."""
     round: int = 0
@@ -123,9 +127,11 @@ class TextLog:
         if event.level >= self.least:
             whose = f"{event.client}: " if self._names_clients and event.client else ""
             with self._lock:
-                line = f"{time.strftime('%H:%M:%S')} {whose}{printable(event.text())}\n"
+                line, file = f"{whose}{printable(event.text())}", self._file or sys.stdout
+                if event.alarming and file.isatty():
+                    line = f"{RED}{line}{PLAIN}"
                 # In one piece, because other processes may write to the same file.
-                print(line, end="", file=self._file or sys.stdout, flush=True)
+                print(f"{time.strftime('%H:%M:%S')} {line}\n", end="", file=file, flush=True)
 
     def naming_clients(self) -> TextLog:
         """The same, with the name of the client on every line."""

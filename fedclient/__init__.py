@@ -6,6 +6,7 @@ Rooms
     transport/ how messages reach the server: gRPC, paced, captured
     evaluation/ x on data that are not trained on: counts, what is held out, what a task names
     training/  K local steps                              store/     the state directory, or memory
+    midround/  where a long round is, saved while it goes on
     replicas/  many clients from one command: identities, the process that forks, threads
 What the site allows is `site`; `run.demands` holds what the server asks for against it, before it is done.
 
@@ -20,10 +21,12 @@ A round, in order; x, c, y_i and c_i are named where they are
     training.train     copies x into a buffer that the model's parameters are views of, and trains it to y_i;
                        personal tensors are views of the state, beside c_i; frozen ones stay as they came
                        encodes y_i, and c_i+ follows from what is encoded: `Update.payload`, `Update.state`
+    midround.saving    meanwhile, of a round that takes longer, y_i and momentum to midround.safetensors
     run.turn           c_i+ to variate-R.safetensors beside c_i, the payload to update.parcel
     rpc.connection     pushes y_i and c_i+ in chunks of the payload, from where an upload broke off
     run.turn           drops update.parcel if the update was late or rejected; else file and payload in memory
                        stay until the next round, because a restarted server may ask for the update
 Files are in --state-dir, in run-ID/. After a kill the next process hands update.parcel in, if it is there and
-whole, and pulls; the server then says whether c_i or c_i+ counts.
+whole, and pulls; the server then says whether c_i or c_i+ counts. A round that
+was saved goes on from there.
 """

@@ -15,13 +15,13 @@ from common import commandline
 from common.access import cli as access_cli
 from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
-from common.bit_rate import bits_per_second
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
-from fedclient.flags import Flags
+from fedclient.flags import Flags, rate, threads
 from fedclient.keys.cli import certs as certs_group
 from fedclient.replicas.events import Starting
 from fedclient.site import Site
+from fedclient.worth import cli as worth_cli
 
 if TYPE_CHECKING:
     from fedclient.replicas.identity import Identity
@@ -39,19 +39,8 @@ def main() -> None:
     """Take part in a federated training run."""
 
 
-main.add_command(certs_group)
-
-
-def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """Callback of a flag that takes a speed."""
-    return None if text is None else bits_per_second(parameter.opts[0], text)
-
-
-def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | None:
-    """Callback of --threads; None is auto."""
-    if text != "auto" and not (text.isdecimal() and int(text) > 0):
-        raise ConfigError(f"{parameter.opts[0]} must be a number of threads from 1 on, or auto, got {text!r}")
-    return None if text == "auto" else int(text)
+for command in (certs_group, worth_cli.baseline, worth_cli.report):
+    main.add_command(command)
 
 
 @main.command(
@@ -116,11 +105,19 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     help="Instead of --name and --state-dir: take the first of DIR/client-1, client-2, ... that is free.",
 )
 @commandline.option(
+    STATE,
+    "--save-every",
+    type=click.FloatRange(0),
+    default=60.0,
+    metavar="SECONDS",
+    help="Save a long round this often, and at the ends of epochs of 10 s and more; 0: only when it is over.",
+)
+@commandline.option(
     TRAINING,
     "--threads",
     default="1",
     metavar="N|auto",
-    callback=_threads,
+    callback=threads,
     help="Torch threads. auto: the cores, shared out among clients of this machine that say so; then results "
     "are not the same to the bit.",
 )
@@ -170,14 +167,14 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     WIRE,
     "--uplink",
     metavar="RATE",
-    callback=_rate,
+    callback=rate,
     help="Send at this speed at most, for example 2Mbit.",
 )
 @commandline.option(
     WIRE,
     "--downlink",
     metavar="RATE",
-    callback=_rate,
+    callback=rate,
     help="Receive at this speed at most, for example 10Mbit.",
 )
 @commandline.capture_option(WIRE)

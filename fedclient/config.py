@@ -26,6 +26,8 @@ class ClientConfig:
     """Of torch; None: as many as there are cores for each client of this machine."""
     device: str = "cpu"
     """Where the model is trained: cpu or cuda."""
+    save_every_s: float = 60.0
+    """How long a round goes on without being saved at the most; 0: it is not saved."""
     give_up_s: float = 300.0
     uplink: float | None = None
     """Bits per second that this client sends at the most; None: as fast as it goes."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from common.access import cli as access_cli
+from common.bit_rate import bits_per_second
 from common.data import names as datasets
 from common.errors import ConfigError
 from common.names import require_name
@@ -14,6 +16,18 @@ from fedclient.site import Site
 
 STATE = Path(".fedclient")
 """Where state directories are unless somebody says where."""
+
+
+def rate(_: object, parameter: Any, text: str | None) -> float | None:
+    """Callback of a flag that takes a speed."""
+    return None if text is None else bits_per_second(parameter.opts[0], text)
+
+
+def threads(_: object, parameter: Any, text: str) -> int | None:
+    """Callback of --threads; None is auto."""
+    if text != "auto" and not (text.isdecimal() and int(text) > 0):
+        raise ConfigError(f"{parameter.opts[0]} must be a number of threads from 1 on, or auto, got {text!r}")
+    return None if text == "auto" else int(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +51,7 @@ class Flags:
     allow_plugin: tuple[str, ...]
     max_parameters: int
     max_steps: int
+    save_every: float
     give_up: float
     uplink: float | None
     downlink: float | None

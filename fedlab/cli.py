@@ -117,6 +117,25 @@ def report(run_dirs: tuple[Path, ...], link: str, out: Path) -> None:
     click.echo(f"report: {out}")
 
 
+@main.command(epilog=commandline.example("fedlab card runs/a/model.safetensors"))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def card(file: Path, as_json: bool) -> None:
+    """Show what a model says of itself: its run, who is in it, and who was left out and why."""
+    from common.records import form
+    from common.records.provenance import read_provenance
+
+    found = read_provenance(file)
+    if as_json:
+        click.echo(json.dumps(form.plain(found), indent=2))
+        return
+    from rich.console import Console
+
+    from fedlab.card import show_card
+
+    show_card(found, Console(markup=False))
+
+
 @main.command("presets", epilog=commandline.example("fedlab presets --json"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_presets(as_json: bool) -> None:

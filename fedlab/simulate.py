@@ -71,7 +71,7 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
             _take_turns(config, federation, connections, seats, Path(scratch))
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
-    tell_of_the_end(federation.board.attendance, federation.members, run_path, emit)
+    tell_of_the_end(federation.board, federation.members, run_path, emit)
 
 
 def _take_turns(

@@ -135,7 +135,7 @@ def _tell_how_it_ended(number: int, federation: Federation, run_path: Path, emit
     if number:
         emit(RunStopped(signal=signal.Signals(number).name, run_dir=str(run_path)))
     else:
-        tell_of_the_end(federation.board.attendance, federation.members, run_path, emit)
+        tell_of_the_end(federation.board, federation.members, run_path, emit)
 
 
 def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:

@@ -161,8 +161,8 @@ class Federation:
         return tensors
 
     def bytes(self, name: str) -> bytes:
-        """The file itself."""
-        return (self.folder / "run" / f"{name}.safetensors").read_bytes()
+        """The same as a file, but for its metadata, which names the run."""
+        return without_metadata(self.folder / "run" / f"{name}.safetensors")
 
     def rounds(self) -> list[dict[str, Any]]:
         """rounds.jsonl."""
@@ -174,6 +174,15 @@ class Federation:
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.folder / "run" / name).read_text().splitlines()]
+
+
+def without_metadata(path: Path) -> bytes:
+    """A safetensors file as it would be if it said nothing of itself."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    return json.dumps(header).encode() + data[start:]
 
 
 @contextmanager

@@ -55,6 +55,8 @@ ONLY_IN = {
         "fedserver/worker",
         "fedclient/training",
         "fedclient/evaluation",
+        "fedclient/midround",
+        "fedclient/worth",
         "fedclient/run",
         "fedclient/cli.py",
         "fedclient/own_data.py",

@@ -48,7 +48,9 @@ IN_TWO_ROUNDS = {
     "before the record": 2,
 }
 """How often a server of four clients gets to a point in about two rounds."""
-CLIENT_COUNTS = {"mid-download": 30, "mid-training": 8, "before the variate is settled": 2}
+CLIENT_COUNTS = {"mid-download": 30, "mid-training": 8, "before a save": 6, "after a save": 6}
+SAVES = ("--save-every", "0.001")
+"""Of a client that is killed where it saves, in the second round."""
 WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a round has come"}
 """Points at which tests wait; what could be lost there can be lost at others too."""
 OF_A_TASK = {"before the evaluation is written", "after the best is kept", "before the last evaluation"}
@@ -110,9 +112,10 @@ def test_a_client_killed_at_a_point(undisturbed: Federation, federation: Federat
     count = CLIENT_COUNTS.get(point, 1 if POINTS[point][0] == "os" else 2)
     federation.server(*FLAGS)
     federation.client("b")
-    federation.client("a", process="doomed", through=trap("kill", point, count))
+    saves = SAVES if point.endswith(("a save", "the save is dropped")) else ()
+    federation.client("a", *saves, process="doomed", through=trap("kill", point, count))
     federation.wait_for_death("doomed")
-    federation.client("a")
+    federation.client("a", *saves)
     federation.finish()
     assert_same(federation, undisturbed)
 

@@ -32,7 +32,7 @@ from fedlab.simulate import simulate
 from fedserver.config import RunConfig
 from tests import oracle, problem
 from tests.killpoint import trap
-from tests.processes import Federation, lasting_address
+from tests.processes import Federation, lasting_address, without_metadata
 from tests.rules import rules
 from tests.test_chaos import points
 from tests.test_federation import ETA_L, FLAGS, ROUNDS, SHARDS, STEPS, assert_equal
@@ -220,7 +220,7 @@ def test_a_simulation_with_classes_is_the_federation(federation: Federation, alg
         federation.client(f"client-{i}")
     federation.finish()
     for file in ("model", "control"):
-        simulated = (federation.folder / "simulated" / f"{file}.safetensors").read_bytes()
+        simulated = without_metadata(federation.folder / "simulated" / f"{file}.safetensors")
         assert simulated == federation.bytes(file), file
     lines = (federation.folder / "simulated" / "rounds.jsonl").read_text().splitlines()
     for ours, theirs in zip(map(json.loads, lines), federation.rounds(), strict=True):

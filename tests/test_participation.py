@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 from common.access.credentials import Credentials
 from common.errors import ConfigError
+from common.records.provenance import read_provenance
 from common.tensors.layout import Layout
 from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
@@ -19,10 +20,11 @@ from fedclient.rpc.round_stream import RunEnded
 from fedclient.transport.grpc_transport import GrpcTransport
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from fedserver.console.status_client import ask
 from fedwire.replay.replay import Replay
 from fedwire.source import Capture
 from tests.killpoint import trap
-from tests.processes import Federation, lasting_address, wait_until
+from tests.processes import Federation, lasting_address, wait_until, without_metadata
 
 ENDLESS = "100000"
 """Rounds of a run that a test stops when it has seen enough."""
@@ -57,7 +59,7 @@ def test_who_is_drawn_depends_on_seed_and_round_alone(tmp_path: Path, federation
     federation.finish()
     run(tmp_path / "simulated", num_clients=3, clients_per_round=2, rounds=4, seed=3)
     for file in ("model", "control"):
-        assert federation.bytes(file) == (tmp_path / "simulated" / f"{file}.safetensors").read_bytes()
+        assert federation.bytes(file) == without_metadata(tmp_path / "simulated" / f"{file}.safetensors")
 
 
 def test_a_deadline_closes_the_round_and_a_late_update_changes_nothing(federation: Federation) -> None:
@@ -120,6 +122,9 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
     federation.wait_for("server", r"round \d+: goes on without c: no sign of life")
     federation.wait_for("server", rf"round \d+/{ENDLESS}: .* 2 updates")
     federation.wait_for_states(a="training|answered", c="gone")
+    status = ask(federation.address)
+    (left_out,) = status["left_out"]
+    assert (left_out["client"], left_out["reason"], status["rounds_without"] > 0) == ("c", "gone", True)
     federation.client("c")
     federation.wait_for("server", r"2 updates(.|\n)* 3 updates")
     federation.stop("server")
@@ -210,7 +215,7 @@ def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, fed
     federation.finish()
     run(tmp_path / "simulated", num_clients=3, rounds=3, seed=3)
     for file in ("model", "control"):
-        assert federation.bytes(file) == (tmp_path / "simulated" / f"{file}.safetensors").read_bytes()
+        assert federation.bytes(file) == without_metadata(tmp_path / "simulated" / f"{file}.safetensors")
 
 
 def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Federation) -> None:
@@ -248,6 +253,10 @@ def test_a_member_that_only_gives_signs_of_life_does_not_hold_a_round_for_ever(
     federation.finish()
     last = federation.log("server").splitlines()[-1]
     assert "b is NOT in the model: signs of life, but no answer for too long" in last
+    assert "1 of 1 rounds without: b (round 1, stalled)" in federation.log("server")
+    here, away = read_provenance(federation.folder / "run" / "model.safetensors").clients
+    assert (here.took_part, here.left_out) == ("1", {})
+    assert (away.took_part, away.left_out) == ("", {"stalled": "1"})
 
 
 def _sent(capture: Path) -> int:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from common.records.provenance import read_provenance
 from common.server_step.robust import (
     LONGEST_PROBATION,
     Robustness,
@@ -117,6 +118,8 @@ def test_a_traitor_on_probation_is_as_good_as_one_who_is_silent(
         Waverer(patch, 30.0, turns=3)
         clipped = simulated(tmp_path / "traitor", variates)
     assert [[*found] for found in clipped] == [["client-4"]] * 5 + [[]]
+    traitor = read_provenance(tmp_path / "traitor" / "model.safetensors").clients[4]
+    assert (traitor.took_part, traitor.left_out) == ("6", {"on probation": "3-5", "too large": "1-2"})
     assert max(found["client-4"] for found in clipped[3:5]) < 2.0, "it has behaved for two rounds by then"
     with monkeypatch.context() as patch:
         Waverer(patch, math.nan, turns=5)  # What is not finite is not sent.

@@ -8,11 +8,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from common.records.provenance import read_provenance
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
 
@@ -47,6 +49,8 @@ def assert_same_result(federation: Federation, other: Federation) -> None:
     """Byte for byte, and the same records but for times and bytes; each round is in both files once."""
     for file in ("model", "control"):
         assert federation.bytes(file) == other.bytes(file)
+    one, two = (read_provenance(each.folder / "run" / "model.safetensors") for each in (federation, other))
+    assert replace(one, run_id=two.run_id) == two
     for ours, theirs in zip(federation.rounds(), other.rounds(), strict=True):
         for key in ("round", "accuracy", "loss", "updates", "train_loss", "drift", "norms"):
             assert ours[key] == theirs[key], key

@@ -18,7 +18,8 @@ from common.errors import DiskError
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 from fedclient.store.memory_state import MemoryState
-from fedclient.store.state import ClientState, RunFiles, StateDir
+from fedclient.store.run_state import ClientState
+from fedclient.store.state import RunFiles, StateDir
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.training.core_gate import free_cores, sharing_cores
 

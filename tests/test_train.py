@@ -15,8 +15,9 @@ from common.models.spec import ModelSpec
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import flatten
 from common.wire.encoding import Encoding
+from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task, Update
-from fedclient.training.train import DivergedError, Trainer
+from fedclient.training.train import Trainer
 from tests.rules import rules
 from tests.test_cli import invoke
 

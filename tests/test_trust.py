@@ -20,6 +20,7 @@ from common.server_step import aggregate
 from common.server_step.robust import CUT, VARIATE_ROOM, Clip, Robustness, Size, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from fedclient.store.stored_update import Sender, StoredUpdate
+from fedclient.training import outgoing, train
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task
 from fedclient.training.train import Trainer
@@ -303,7 +304,7 @@ class Liar:
     """What the fifth client says of its updates, changed in the header or in c_i."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, lie: str) -> None:
-        honest, encode = StoredUpdate.header, Trainer._encode
+        honest, encode = StoredUpdate.header, outgoing.encode
 
         def header(update: StoredUpdate, sender: Sender) -> pb.UpdateHeader:
             found = honest(update, sender)
@@ -312,15 +313,15 @@ class Liar:
                     setattr(found, field, value)
             return found
 
-        def encoded(trainer: Trainer, task: Task, tensors: RoundTensors, steps: int) -> Flat:
-            payload = encode(trainer, task, tensors, steps)
-            if trainer._index == 4 and lie == "c_i":
+        def encoded(task: Task, tensors: RoundTensors, steps: int, seed: int, index: int) -> Flat:
+            payload = encode(task, tensors, steps, seed, index)
+            if index == 4 and lie == "c_i":
                 for k in task.layout.indices(Purpose.CONTROL):
                     task.layout.array(payload, k)[...] = 3e38
             return payload
 
         monkeypatch.setattr(StoredUpdate, "header", header)
-        monkeypatch.setattr(Trainer, "_encode", encoded)
+        monkeypatch.setattr(train, "encode", encoded)
 
 
 LIES: dict[str, dict[str, Any]] = {

@@ -10,8 +10,9 @@ from typing import get_args
 
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
-from common.records.client import Owner
+from common.records.client import Baseline, KnownRun, Owner
 from common.records.conformal import ConformalRecord
+from common.records.provenance import Provenance
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
@@ -76,7 +77,9 @@ RUN_DIRECTORY = (
         "x after the last closed round, buffers included, by state-dict names, and the frozen tensors;\n"
         "nothing that is personal, which only clients have. It follows the newest\n"
         "checkpoint, by moments or, where rounds are quicker than the disk, by a few of them; when the\n"
-        "server ends, or goes on after it was killed, they agree.",
+        "server ends, or goes on after it was killed, they agree. In its metadata, under `provenance`, is\n"
+        "this note as JSON text, which `fedlab card` prints; some hundred bytes for a client at the most.",
+        Provenance,
     ),
     Entry(
         "best.safetensors",
@@ -113,7 +116,14 @@ STATE_DIRECTORY = (
         "tensors (`personal.NAME`).",
     ),
     Entry("run-ID/frozen.safetensors", "The frozen tensors, which the server sends once."),
+    Entry("run-ID/run.json", "What the client was asked to train; `fedclient baseline` reads it.", KnownRun),
+    Entry("run-ID/baseline.json", "What `fedclient baseline` has done.", Baseline),
+    Entry("run-ID/baseline.safetensors", "The model that it has trained, by state-dict names."),
     Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
+    Entry(
+        "run-ID/midround.safetensors",
+        "Where a long round is: y_i, momentum, random state, steps. A restarted client goes on from there.",
+    ),
 )
 
 

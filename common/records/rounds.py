@@ -63,6 +63,8 @@ class RoundRecord(Record):
     """Updates that entered x."""
     clipped: dict[str, float | None] | None = None
     """Clients whose update was too large to count in full, with its size in medians; if there are any."""
+    uncounted: dict[str, str] | None = None
+    """Of these, clients of whose update nothing is in x: `too large`, or `on probation` for earlier ones."""
     clients: tuple[str, ...] = ()
     """Names of the clients whose updates these are; empty in records of earlier releases."""
     absent: dict[str, str] = field(default_factory=dict)

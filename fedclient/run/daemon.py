@@ -25,7 +25,7 @@ from fedclient.run.backoff import Backoff
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.prepare import Build, left_over, prepare
 from fedclient.run.turn import Participant
-from fedclient.store.state import ClientState
+from fedclient.store.run_state import ClientState
 from fedclient.training.core_gate import sharing_cores
 from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport

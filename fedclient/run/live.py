@@ -31,6 +31,7 @@ def live(identity: Identity, emit: Emit) -> None:
         site=flags.site,
         threads=flags.threads,
         device=flags.device,
+        save_every_s=flags.save_every,
         give_up_s=flags.give_up,
         uplink=flags.uplink,
         downlink=flags.downlink,

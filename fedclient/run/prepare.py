@@ -24,9 +24,10 @@ from fedclient.evaluation.evaluator import Evaluator
 from fedclient.evaluation.events import TestUnused
 from fedclient.evaluation.transform import transformed
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
+from fedclient.midround.saving import Saving
 from fedclient.rpc.connection import Seat
 from fedclient.run.demands import Demands
-from fedclient.store.state import ClientState, RunState
+from fedclient.store.run_state import ClientState, RunState
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.train import Trainer
@@ -75,13 +76,17 @@ def prepare(
     elif config.test_data is not None:
         emit(TestUnused())
     own = OwnTensors(model, classes)
-    trainer = Trainer(model, in_order(dataset), seat.seed, seat.index, own, evaluator)
+    kept = state.of_run(seat.run_id, config.name, seat.fingerprint)
+    saving = None
+    if kept.midround is not None and config.save_every_s:
+        saving = Saving(kept.midround, seat.run_id, config.save_every_s, emit)
+    trainer = Trainer(model, in_order(dataset), seat.seed, seat.index, own, evaluator, saving)
     return Equipment(
         seat,
         Sender(seat.run_id, config.name, seat.fingerprint, trainer.examples),
         trainer,
         classes.shared,
-        state.of_run(seat.run_id, config.name, seat.fingerprint),
+        kept,
         config.threads,
         demands,
     )

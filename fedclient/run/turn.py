@@ -29,13 +29,14 @@ from fedclient.rpc.round_stream import ON_THE_WAY, RunEnded, UpdateLost
 from fedclient.run import phases
 from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
+from fedclient.run.known import known_run
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
+from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task
-from fedclient.training.train import DivergedError
 
 PUSH_TRIES = 3
 """How often an update is sent that does not arrive as it was sent, before the connection is given up."""
@@ -57,6 +58,8 @@ class Participant:
         self._held = HeldState(equipment, emit)
         self._threads = equipment.threads
         self._demands = equipment.demands
+        self._has_written_down = False
+        """Whether the state directory says what is trained."""
         self._resends = 0
         """How often the server has asked for an update again on this connection, and sent no round."""
         self._emit = emit
@@ -113,7 +116,7 @@ class Participant:
         after, wanted = waiting.memory.last_round, self._held.frozen_wanted()
         answer = connection.pull(self.run_id, after, held, self._layout, self._download, wanted)
         if isinstance(answer, RunEnded):
-            self._state.drop_update()
+            self._state.end()
             self.phase = Ended(answer)
         elif isinstance(answer, UpdateLost):
             self.phase = phases.update_lost(waiting, answer.round)
@@ -141,6 +144,9 @@ class Participant:
                 report_evaluation(connection, self._seat, self._trainer, task, personal, self._emit)
             self.phase = phases.evaluated(training)
             return
+        if not self._has_written_down:
+            self._has_written_down = True
+            self._state.remember(known_run(self._seat, task))
         if training.received.derives_c:
             _derive_c(task, training.memory.broadcast)
         try:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from common.records.client import KnownRun
 from common.tensors.classes import FrozenTensors
 from common.tensors.layout import Flat, Layout
+from fedclient.midround.file import MidRoundFile
 
 
 class MemoryState:
@@ -34,6 +36,7 @@ class MemoryRunState:
         self._frozen = {} if frozen is None else frozen
         self._has_frozen = False
         self._variates: dict[int, Flat | Path] = {}
+        self.midround: MidRoundFile | None = None
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -89,3 +92,9 @@ class MemoryRunState:
     def frozen(self, layout: Layout, digest: str) -> Flat | None:
         """The tensors that this client, and not another, has kept."""
         return self._frozen.get(digest) if self._has_frozen else None
+
+    def remember(self, run: KnownRun) -> None:
+        """Nobody asks later."""
+
+    def end(self) -> None:
+        """Nothing is left to drop."""

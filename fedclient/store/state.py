@@ -17,64 +17,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from common import json_files
-from common.atomic import PRIVATE, make_private
+from common.atomic import PRIVATE, make_private, sync
 from common.errors import DiskError, StateError
 from common.locks import lock
-from common.records.client import OWNER, Owner
+from common.records.client import KNOWN_RUN, OWNER, KnownRun, Owner
 from common.tensors import safetensors_files
 from common.tensors.classes import PERSONAL, FrozenTensors
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import RESIDUAL
+from fedclient.midround.file import MidRoundFile
 
 FROZEN = "frozen.safetensors"
 _VARIATE = re.compile(r"variate-(\d{6,})\.safetensors")
-
-
-class RunState(Protocol):
-    """What a client remembers of one run."""
-
-    def held_rounds(self) -> list[int]:
-        """Rounds whose c_i is here."""
-
-    def read(self, r: int, layout: Layout) -> Flat:
-        """c_i as of round r; zero for r = 0."""
-
-    def read_last(self, r: int, layout: Layout) -> Flat:
-        """The tensors that come last in the state of round r."""
-
-    def write(self, r: int, layout: Layout, flat: Flat) -> None:
-        """Remembers c_i as that of round r."""
-
-    def settle(self, counted: int) -> None:
-        """Drops every c_i but the one that counts."""
-
-    def drop_damaged(self) -> list[str]:
-        """Drops every c_i that is not as it was written; says what is wrong with each."""
-
-    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
-        """Stores an update until the next one."""
-
-    def stored_update(self) -> bytes | None:
-        """The update that was stored."""
-
-    def drop_update(self) -> None:
-        """Forgets it."""
-
-    def keep_frozen(self, tensors: FrozenTensors) -> Flat:
-        """Keeps tensors that stay as they are; returns them as they are kept."""
-
-    def frozen(self, layout: Layout, digest: str) -> Flat | None:
-        """The tensors that were kept, if they are these."""
-
-
-class ClientState(Protocol):
-    """Where a client remembers things: a directory, or memory."""
-
-    def of_run(self, run_id: str, client: str, fingerprint: str) -> RunState:
-        """What belongs to one run, for this client and a model of this fingerprint."""
 
 
 class StateDir:
@@ -133,6 +89,7 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._update = folder / "update.parcel"
+        self.midround: MidRoundFile | None = MidRoundFile(folder / "midround.safetensors")
 
     def held_rounds(self) -> list[int]:
         """Rounds whose c_i is here."""
@@ -186,6 +143,7 @@ class RunFiles:
         It need not reach the disk at once, nor whole: what a power cut or a kill loses or tears is recognised
         and trained again. So it is written over the last one, which the server has counted or given up: new
         blocks for as many bytes, and a new name for them, would take longer.
+        But a save of the round under way is dropped, and only once it has reached the disk.
         """
         with self.working():
             file = os.open(self._update, os.O_WRONLY | os.O_CREAT, PRIVATE)
@@ -197,6 +155,10 @@ class RunFiles:
                     os.ftruncate(file, end)
             finally:
                 os.close(file)
+            if self.midround is not None and self.midround.there():
+                # What took long to train is not given away for what a power cut may lose.
+                sync([self._update, self._folder])
+                self.midround.drop()
 
     def stored_update(self) -> bytes | None:
         """The update that was stored."""
@@ -222,6 +184,17 @@ class RunFiles:
         except StateError:  # They are not here, or not whole.
             return None
         return found.flat if found.digest == digest else None
+
+    def end(self) -> None:
+        """The run is over, and nobody asks for an update or a round of it any more."""
+        self.drop_update()
+        if self.midround is not None:
+            self.midround.drop()
+
+    def remember(self, run: KnownRun) -> None:
+        """Writes down what is trained, for later."""
+        with self.working():
+            json_files.write(self._folder / KNOWN_RUN, run, PRIVATE)
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from common.tensors.layout import Flat
 from common.wire.chunks import Position, parsed
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
+from fedclient.training.task import Update
 from fedpvr.v1 import federation_pb2 as pb
 
 MAGIC = b"FEDPVRU1"
@@ -48,6 +49,19 @@ class StoredUpdate:
     seconds: float
     evaluation: pb.SiteCounts | None = None
     """Of x, as it travels, where the round asked for it."""
+
+    @classmethod
+    def of(cls, update: Update, encoding: Encoding) -> StoredUpdate:
+        """What came out of a round, to be handed in."""
+        return cls(
+            round=update.round,
+            encoding=encoding,
+            payload=update.payload,
+            steps=update.steps,
+            loss=update.loss,
+            validation_accuracy=update.validation_accuracy,
+            seconds=update.seconds,
+        )
 
     @cached_property
     def id(self) -> str:

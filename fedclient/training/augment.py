@@ -31,9 +31,14 @@ class Augmenter:
 
     def batch(self, indices: Tensor, random: np.random.Generator) -> Tensor:
         """The images of these examples, each flipped and cropped at random."""
-        n = len(indices)
-        flips = torch.from_numpy(random.random(n) < 0.5)  # (n,), as are dy and dx
-        dy, dx = (torch.from_numpy(random.integers(0, 2 * PADDING + 1, n)) for _ in range(2))
+        flips, dy, dx = drawn(len(indices), random)
         # Flipping before the crop equals flipping the mirrored crop afterwards.
         crops = self._windows[indices, :, dy, torch.where(flips, 2 * PADDING - dx, dx)]  # (n, C, H, W)
         return torch.where(flips[:, None, None, None], crops.flip(3), crops)
+
+
+def drawn(n: int, random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """What is done to each of n images: whether it is flipped, and its shift down and to the right; (n,)."""
+    flips = torch.from_numpy(random.random(n) < 0.5)
+    dy, dx = (torch.from_numpy(random.integers(0, 2 * PADDING + 1, n)) for _ in range(2))
+    return flips, dy, dx

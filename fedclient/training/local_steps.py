@@ -35,6 +35,8 @@ class LocalSteps:
         self._x = [x[n] for n in names]
         self._terms = [correction[n] for n in names[: self._num_corrected]]
         self._velocity = [torch.zeros_like(p) for p in self._y[self._num_svr :]] if rules.momentum else []
+        self.momentum = dict(zip(names[self._num_svr :], self._velocity, strict=False))
+        """By name; empty where there is none."""
         self._rules = rules
 
     def take(self, loss: Tensor) -> None:

@@ -6,6 +6,7 @@ Seed, round and client alone decide, so that a round that is trained again is th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from common.data.batches import Batches
 from common.data.datasets import Labels
 from common.server_step.rules import Rules
 from fedclient.evaluation.split import stratified
-from fedclient.training.augment import Augmenter
+from fedclient.training.augment import Augmenter, drawn
 
 
 class Minibatches:
@@ -47,14 +48,22 @@ class Minibatches:
         n = len(self._batches)
         return rules.steps(n), rules.batch(n - rules.held_out(n))
 
-    def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
+    def per_epoch(self, rules: Rules) -> int:
+        """Steps after which every example has been seen."""
+        n = len(self._batches) - rules.held_out(len(self._batches))
+        return n // rules.batch(n)
+
+    def draw(self, rules: Rules, after: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images (B, ...) as the model takes them, and labels (B,), of every step of a round `after` some."""
         if not rules.augment:
-            yield from map(self._batches.batch, self.indices(rules))
+            yield from map(self._batches.batch, islice(self.indices(rules), after, None))
             return
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
         self._augmenter = self._augmenter or Augmenter(self._batches.images)
-        for indices in self.indices(rules):
+        for k, indices in enumerate(self.indices(rules)):
+            if k < after:
+                drawn(len(indices), crops)
+                continue
             images = self._batches.scaled(self._augmenter.batch(indices, crops))
             yield images, self._batches.labels[indices]
 

@@ -24,6 +24,7 @@ class RoundTensors:
         """How far y_i and the buffers reach in `values`, and x in the broadcast."""
         self.values = layout.allocate()
         self.values[: self.model_bytes] = task.broadcast[: self.model_bytes]
+        self.state = state
         self.next_state = state.copy()
 
         self.x = _views(layout, task.broadcast, Purpose.MODEL)

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from common import seeds
 from common.data.batches import Batches
-from common.errors import FedError
 from common.evaluate import evaluate
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses
-from common.tensors.layout import Flat, Purpose
+from common.tensors.layout import Flat
 from common.tensors.torch_views import bind, tensor_views
 from fedclient.evaluation.evaluator import Evaluator, Loss
+from fedclient.midround.saving import Saving, UnderWay, round_name
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
+from fedclient.training.outgoing import DivergedError, encode, require_finite
 from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update
 
 LOOK_EVERY = 32
 """Steps from one look at the loss to the next."""
-
-
-class DivergedError(FedError):
-    """Training left the finite numbers."""
 
 
 class Trainer:
@@ -46,8 +43,9 @@ class Trainer:
         index: int,
         own: OwnTensors | None = None,
         evaluator: Evaluator | None = None,
+        saving: Saving | None = None,
     ) -> None:
-        """`evaluator` is for a run without data at the server."""
+        """`evaluator` is for a run without data at the server; `saving` for rounds that take long."""
         self._model = model
         self.own = own or OwnTensors(model, TensorClasses(()))
         """Tensors that are not in x."""
@@ -57,6 +55,7 @@ class Trainer:
         self._minibatches = Minibatches(batches, seed, index, by_class=evaluator is not None)
         self._seed = seed
         self._index = index
+        self._saving = saving
 
     @property
     def examples(self) -> int:
@@ -79,7 +78,7 @@ class Trainer:
         self._collect(trained, tensors)
         self._collect_personal(personal, steps)
         self._clear_for_sending(tensors, steps)
-        payload = self._encode(task, tensors, steps)
+        payload = encode(task, tensors, steps, self._seed, self._index)
         return Update(
             round=task.round,
             payload=payload,
@@ -130,15 +129,47 @@ class Trainer:
         self._model.train()
         self.own.hold_still()
         # Summed up where the model is: reading the loss makes the program wait for the device.
-        steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
-        for images, labels in self._minibatches.draw(task.rules):
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        under_way = self._under_way(task, tensors, personal, local, total)
+        steps = under_way.resumed() if under_way is not None else 0
+        for images, labels in self._minibatches.draw(task.rules, after=steps):
             loss = self._loss(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
             total += loss.detach()
             if steps % LOOK_EVERY == 0:
                 _finite(total, steps)
+            if under_way is not None:
+                under_way.made(steps)
         return steps, _finite(total, steps) / steps
+
+    def _under_way(
+        self,
+        task: Task,
+        tensors: RoundTensors,
+        personal: Collection[str],
+        local: LocalSteps,
+        total: Tensor,
+    ) -> UnderWay | None:
+        """Saves the round from time to time, if that is wanted."""
+        saving, rules, model = self._saving, task.rules, self._model
+        if saving is None:
+            return None
+
+        def live() -> dict[str, Tensor]:
+            y = {f"y/{name}": model.get_parameter(name).data for name in tensors.y}
+            buffers = {f"y/{name}": model.get_buffer(name) for name in tensors.buffers}
+            momentum = {f"momentum/{name}": velocity for name, velocity in local.momentum.items()}
+            state = model.state_dict() if personal else {}
+            own = {f"personal/{name}": state[name] for name in personal}
+            return {"loss": total, **y, **buffers, **own, **momentum}
+
+        def owner() -> str:
+            state, labels = tensors.state, self._batches.labels
+            return round_name(saving.run_id, self._seed, self._index, task, state, labels)
+
+        work = self.work(rules)[0], self._minibatches.per_epoch(rules)
+        return UnderWay(saving, task.round, work, owner, live)
 
     def _collect(self, trained: dict[str, Tensor], tensors: RoundTensors) -> None:
         """Brings what was trained into `values`, where it is not there already."""
@@ -157,7 +188,7 @@ class Trainer:
         for name, view in personal.items():
             if state[name].data_ptr() != view.data_ptr():
                 view.copy_(state[name])
-        _require_finite(personal, steps)
+        require_finite(personal, steps)
 
     def _clear_for_sending(self, tensors: RoundTensors, steps: int) -> None:
         """The last look at y_i as it was trained, before it is encoded and the variate follows from it.
@@ -165,53 +196,7 @@ class Trainer:
         Whatever a client does to its update for the sake of privacy belongs here: clip y_i - x, add noise.
         Later it would be too late, because what is encoded is what the server and c_i+ are computed from.
         """
-        _require_finite(tensors.y, steps)
-
-    def _encode(self, task: Task, tensors: RoundTensors, steps: int) -> Flat:
-        """The update as it travels."""
-        encoding, values, end = task.encoding, tensors.values, tensors.model_bytes
-        sends_c_i = bool(encoding.layout.indices(Purpose.CONTROL))
-        if encoding.plain:
-            _next_variates(task, tensors, steps)
-            if sends_c_i:
-                _copy(tensors.next_c_i, tensors.sent_c_i)
-            return values[: encoding.layout.num_bytes]
-        random = seeds.stream(self._seed, seeds.CODEC_UP, task.round, self._index)
-        model = encoding.part(Purpose.MODEL, Purpose.BUFFER)
-        payload = model.encode_in_place(values[:end], random, task.broadcast[:end], tensors.residuals)
-        # From here on y_i is what the server will see, and the variate follows from that.
-        _next_variates(task, tensors, steps)
-        if not sends_c_i:
-            return payload
-        _copy(tensors.next_c_i, tensors.sent_c_i)
-        coded = encoding.part(Purpose.CONTROL).encode_in_place(values[end:], random, None, None)
-        # The client remembers c_i+ as the server will see it.
-        _copy(tensors.sent_c_i, tensors.next_c_i)
-        return np.concatenate([payload, coded])
-
-
-def _copy(source: dict[str, Tensor], to: dict[str, Tensor]) -> None:
-    for name, tensor in to.items():
-        tensor.copy_(source[name])
-
-
-def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
-    """c_i+, or FedDyn's next l_i, from x and y_i (paper, Alg. I line 11)."""
-    method, step_sum, prox_weight = task.algorithm, task.rules.step_sum(steps), task.rules.prox_weight
-    for name, c_i in tensors.c_i.items():
-        c, x, y = tensors.c.get(name), tensors.x[name], tensors.y[name]
-        tensors.next_c_i[name].copy_(method.next_variate(c_i, c, x, y, step_sum, prox_weight))
-    _require_finite(tensors.next_c_i, steps)
-
-
-def _require_finite(tensors: dict[str, Tensor], steps: int) -> None:
-    if not all(_is_finite(tensor) for tensor in tensors.values()):
-        raise DivergedError(f"the model is not finite after {steps} steps; lower --eta-l")
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    """Whether all numbers are: their sum tells in one pass, unless it is too large itself."""
-    return math.isfinite(tensor.sum().item()) or bool(torch.isfinite(tensor).all())
+        require_finite(tensors.y, steps)
 
 
 def _finite(loss: Tensor, steps: int) -> float:

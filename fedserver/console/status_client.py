@@ -92,6 +92,10 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "bytes": counts,
         "traffic": _traffic(reply),
         "others": reply.others,
+        "rounds_without": reply.rounds_without,
+        "left_out": [
+            {"client": each.client, "rounds": each.rounds, "reason": each.reason} for each in reply.left_out
+        ],
     }
 
 

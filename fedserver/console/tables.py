@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from common.access.expiry import WARNED
+from fedserver.events.left_out import described
 from fedserver.keys.issued import SERVER, Issued
 
 MOST_COLUMNS = 10_000
@@ -46,6 +47,8 @@ def show_status(status: dict[str, Any]) -> None:
         console.print(f"and {status['others']} others, whom an operator can see", highlight=False)
     if status["sites"] is not None:
         console.print(_sites(status["sites"]))
+    if status["left_out"]:
+        console.print(_left_out(status), style="bold red", highlight=False)
     purposes = list(status["bytes"]["down"])
     traffic = Table("bytes", *purposes)
     for direction, counts in status["bytes"].items():
@@ -70,6 +73,13 @@ def _sites(found: dict[str, Any]) -> Table:
         cells = ["-" if v is None else str(v) if isinstance(v, int) else f"{v:.4f}" for v in values.values()]
         table.add_row(f"{name} (worst)" if name == found["worst"] else name, *cells)
     return table
+
+
+def _left_out(status: dict[str, Any]) -> str:
+    """Rounds that closed without somebody; a client sees only its own."""
+    told = [(each["client"], each["rounds"], each["reason"]) for each in status["left_out"]]
+    closed = status["round"] - (status["phase"] == "training")
+    return described(status["rounds_without"] or "some", closed, told)
 
 
 def _days_left(until: str | None) -> int | None:

@@ -15,7 +15,7 @@ from common.events import Emit
 from common.metrics.choice import LOSS, is_better
 from common.records.rounds import Evaluation
 from common.tensors import safetensors_files
-from common.tensors.layout import Flat, Purpose
+from common.tensors.layout import Flat
 from fedserver.events.rounds import BestKept
 from fedserver.run.run import Run
 
@@ -57,14 +57,8 @@ class Best:
             return
         assert value is not None, "nothing is not better than anything"
         note = {"run": self._run.id, "round": r, "metric": self._metric, "value": value}
-        safetensors_files.write(
-            self._path,
-            self._run.layout,
-            x(),
-            Purpose.MODEL,
-            Purpose.BUFFER,
-            note={_NOTE: json.dumps(note)},
-        )
+        notes = self._run.run_dir.provenance(r) | {_NOTE: json.dumps(note)}
+        self._run.run_dir.write_x(self._path, self._run.layout, x(), notes)
         self._round, self._value = r, value
         self._emit(BestKept(round=r, metric=self._metric, value=value))
 

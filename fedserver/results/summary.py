@@ -7,17 +7,19 @@ from pathlib import Path
 from common.errors import LeftOutError
 from common.events import Emit
 from fedserver.events.clients import listed
+from fedserver.events.left_out import RoundsWithout
 from fedserver.events.run import ClientLeftOut, MoreLeftOut, ResultsReady, RunFinished, TookPart
-from fedserver.members.attendance import Attendance
 from fedserver.members.members import Members
+from fedserver.run.board import Board
 from fedserver.store.run_dir import MODEL
 
 MOST_LINES = 10
 """Clients that get a line if they are left out."""
 
 
-def tell_of_the_end(attendance: Attendance, members: Members, run_path: Path, emit: Emit) -> None:
+def tell_of_the_end(board: Board, members: Members, run_path: Path, emit: Emit) -> None:
     """Says it, and last of all who is missing; raises if that is somebody whom no setting leaves out."""
+    attendance, history = board.attendance, board.history
     last, best = attendance.last, attendance.best
     emit(
         RunFinished(
@@ -36,6 +38,9 @@ def tell_of_the_end(attendance: Attendance, members: Members, run_path: Path, em
     counts = {name: attendance.rounds_of(name) for name in names}
     emit(TookPart(clients=counts, rounds=attendance.rounds, seats=members.num_clients))
     emit(ResultsReady(model=str(run_path / MODEL), run_dir=str(run_path)))
+    if history.rounds_without:
+        told = [(each.client, each.rounds, each.reason) for each in history.left_out()]
+        emit(RoundsWithout(without=history.rounds_without, rounds=attendance.rounds, left_out=told))
     absences = sorted(attendance.absences(names), key=lambda absence: absence.took_part)
     for absence in absences[:MOST_LINES]:
         emit(

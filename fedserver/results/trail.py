@@ -75,12 +75,11 @@ class Trail:
     async def catch_up(self, done: int) -> None:
         """Makes up for what an earlier process did not come to, as far as there are checkpoints of it."""
         run, run_dir = self._run, self._run.run_dir
-        recorded = run_dir.go_back(done, self._emit)
         found = {record.round: record for record in run_dir.records()}
         for record in found.values():
             self._board.attendance.add(record)
         for r in run.checkpoints.rounds():
-            if r <= done and r not in recorded:
+            if r <= done and r not in found:
                 checkpoint = run.checkpoints.read(r)
                 await self._report(checkpoint.flat, checkpoint.closing)
             elif r <= done and found[r].accuracy is None and self._must_have(r):

@@ -22,6 +22,7 @@ def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
         clients=own,
         traffic=[count for count in status.traffic if count.client == name],
         others=len(status.clients) - len(own),
+        left_out=[each for each in status.left_out if each.client == name],
     )
     if status.HasField("last"):
         view.last.CopyFrom(status.last)

@@ -11,6 +11,9 @@ from fedserver.rpc.sites import sites_result
 from fedserver.run.board import Board, Phase
 from fedserver.traffic.traffic import Traffic
 
+MOST_LEFT_OUT = 100
+"""Clients and reasons in a status."""
+
 
 def status_reply(
     run_id: str, config: RunConfig, board: Board, members: Members, traffic: Traffic
@@ -37,6 +40,11 @@ def status_reply(
                 client=client, direction=direction, payload=payload, encoded=encoded, socket=socket
             )
             for (client, direction), (payload, encoded, socket) in traffic.by_client().items()
+        ],
+        rounds_without=board.history.rounds_without,
+        left_out=[
+            pb.LeftOut(client=each.client, rounds=each.rounds, reason=each.reason)
+            for each in board.history.left_out()[:MOST_LEFT_OUT]
         ],
     )
     if board.last is not None:

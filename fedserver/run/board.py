@@ -13,6 +13,7 @@ from common.records.sites import SitesRecord
 from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
+from fedserver.store.history import History
 
 
 class Phase(Enum):
@@ -61,6 +62,11 @@ class Board:
         """Wakes the calls of a client: of thousands that wait, a round concerns those it has drawn."""
         self._news = asyncio.Event()
         """Set whenever there may be something to do for whoever looks after the open round."""
+
+    @property
+    def history(self) -> History:
+        """Of the rounds that count."""
+        return self.run.run_dir.history if self.run is not None else History()
 
     def open(self, run: Run) -> None:
         """The run is prepared."""

@@ -47,6 +47,7 @@ def close(
             sites=folded.evaluations,
         )
     )
+    run.run_dir.history.add(record)
     to_sync = [*written, *run.run_dir.lines, *variates.staged()]
     for i in closed.counted:
         variates.count(i, r)
@@ -78,10 +79,10 @@ class Tidying:
         self._run.spool.drop_parts()
         self._task = asyncio.create_task(asyncio.to_thread(self._tidy, standing))
         # If it is too early to write x and c, they are written when it is time, if no other x is there then.
-        x = weakref.ref(standing.flat)
+        x, r = weakref.ref(standing.flat), standing.round
         self._cancel_later()
         loop, pause_s = asyncio.get_running_loop(), self._run.run_dir.state_pause_s
-        self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(x)))
+        self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(x, r)))
 
     def _cancel_later(self) -> None:
         if self._later is not None:
@@ -92,21 +93,21 @@ class Tidying:
         run.variates.prune(run.checkpoints.prune())
         self._behind = True
         if run.run_dir.state_is_due:
-            self._follow(standing.flat)
+            self._follow(standing.flat, standing.round)
         run.spool.drop_round(standing.round)
 
-    def _follow(self, flat: Flat) -> None:
+    def _follow(self, flat: Flat, r: int) -> None:
         """Writes x and c for people; where the disk is full, later will do."""
         with suppress(OSError):
-            self._run.run_dir.write_state(self._run.layout, flat, synced=False)
+            self._run.run_dir.write_state(self._run.layout, flat, r, synced=False)
             self._behind = False
 
-    async def _catch_up(self, x: weakref.ref[Flat]) -> None:
+    async def _catch_up(self, x: weakref.ref[Flat], r: int) -> None:
         with suppress(OSError):  # Whoever waits for the same is told.
             await self.done()
         flat = x()
         if self._behind and not self._ends and self._task is None and flat is not None:
-            self._task = asyncio.create_task(asyncio.to_thread(self._follow, flat))
+            self._task = asyncio.create_task(asyncio.to_thread(self._follow, flat, r))
 
     async def end(self) -> None:
         """Leaves nothing to do."""
@@ -115,7 +116,8 @@ class Tidying:
         await self.done()
         if self._behind:
             newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
-            await asyncio.to_thread(self._run.run_dir.write_state, self._run.layout, newest.flat)
+            write = self._run.run_dir.write_state
+            await asyncio.to_thread(write, self._run.layout, newest.flat, newest.round)
             self._behind = False
 
 

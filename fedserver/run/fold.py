@@ -45,6 +45,7 @@ class Folded:
             loss=None,
             updates=len(updates),
             clipped={**self.clipped} or None,
+            uncounted=self._uncounted() or None,
             train_loss=sum(update.loss / len(updates) for update in updates),
             validation_accuracy=_mean(update.validation_accuracy for update in updates),
             drift={**closed.drift},
@@ -55,6 +56,13 @@ class Folded:
             cka=cka,
             norms=norms,
         )
+
+    def _uncounted(self) -> dict[str, str]:
+        nothing = [i for i, clip in self.closed.clipped.items() if clip.share == 0]
+        return {
+            self.counted[i].client: "on probation" if i in self.rules.on_probation else "too large"
+            for i in nothing
+        }
 
 
 class Fold:

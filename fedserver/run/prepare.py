@@ -161,7 +161,11 @@ def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
             found.strikes,
         )
         run.checkpoints.drop_after(found.round)
-        run.run_dir.write_state(run.layout, found.flat)
+    recorded = run.run_dir.go_back(standing.round, emit)
+    closings = [run.checkpoints.closing(r) for r in run.checkpoints.rounds() if r not in recorded]
+    run.run_dir.history.restore([*run.run_dir.records(), *closings])
+    if found is not None:
+        run.run_dir.write_state(run.layout, found.flat, found.round)
     if not run.run_dir.finished():
         emit(RunResumed(round=standing.round, rounds=run.config.rounds))
     return standing

@@ -149,6 +149,10 @@ class Checkpoints:
             sites=note.sites or {},
         )
 
+    def closing(self, r: int) -> RoundRecord:
+        """The record of a round, from its checkpoint."""
+        return self._note(r).closing
+
     def _note(self, r: int) -> CheckpointNote:
         path = self._path(r)
         try:

@@ -22,6 +22,7 @@ from common.locks import lock
 from common.records import form
 from common.records.base import FORMAT
 from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
+from common.records.provenance import PROVENANCE
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.run import CONFIG, RunRecord, read_run_record
 from common.records.traffic import (
@@ -38,6 +39,7 @@ from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
 from fedserver.settings import about
 from fedserver.store.first_format import in_todays_form, separate_traffic
+from fedserver.store.history import History
 from fedserver.store.salvage import round_of_record, salvage
 
 MODEL = "model.safetensors"
@@ -55,6 +57,9 @@ class RunDir:
         """config.json of the run that goes on here; None for a new one."""
         self.frozen: FrozenTensors | None = None
         """What model.safetensors has beside x."""
+        self._config: RunRecord | None = None
+        self.history = History()
+        """Of all rounds that count."""
         self._made = not path.exists()
         self._state_due = 0.0
         self.state_pause_s = 0.0
@@ -171,18 +176,29 @@ class RunDir:
     def write_config(self, record: RunRecord) -> None:
         """Writes config.json."""
         json_files.write(self.path / CONFIG, record)
+        self._config = record
 
-    def write_state(self, layout: Layout, flat: Flat, *, synced: bool = True) -> None:
-        """Writes x and c. The checkpoint has both: where a power cut tears these, they are made again."""
+    def provenance(self, r: int) -> dict[str, str]:
+        """What a file with the x of round r says of itself."""
+        config = self._config or self.previous
+        return {PROVENANCE: form.text(self.history.provenance(config, r))} if config is not None else {}
+
+    def write_state(self, layout: Layout, flat: Flat, r: int, *, synced: bool = True) -> None:
+        """Writes x and c of round r. The checkpoint has both: what a power cut tears is made again."""
         started = time.monotonic()
-        model, control, frozen = self.path / MODEL, self.path / CONTROL, self.frozen
-        along = None if frozen is None else (frozen.layout, frozen.flat)
-        x = (Purpose.MODEL, Purpose.BUFFER)
-        safetensors_files.write(model, layout, flat, *x, synced=synced, along=along)
-        safetensors_files.write(control, layout, flat, Purpose.CONTROL, synced=synced)
+        self.write_x(self.path / MODEL, layout, flat, self.provenance(r), synced=synced)
+        safetensors_files.write(self.path / CONTROL, layout, flat, Purpose.CONTROL, synced=synced)
         ended = time.monotonic()
         self.state_pause_s = STATE_PAUSES * (ended - started)
         self._state_due = ended + self.state_pause_s
+
+    def write_x(
+        self, path: Path, layout: Layout, flat: Flat, note: dict[str, str], *, synced: bool = True
+    ) -> None:
+        """Writes x as a model that others can load: with the frozen tensors, and a note."""
+        along = None if self.frozen is None else (self.frozen.layout, self.frozen.flat)
+        x = (Purpose.MODEL, Purpose.BUFFER)
+        safetensors_files.write(path, layout, flat, *x, note=note, synced=synced, along=along)
 
     @property
     def state_is_due(self) -> bool:

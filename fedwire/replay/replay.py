@@ -60,8 +60,9 @@ class Replay:
             return [self._replay(r) for r in sorted({t.round for t in self._transfers if t.up})]
 
     def _replay(self, r: int) -> Verdict:
-        ups = [t for t in self._transfers if t.up and t.round == r and t.outcome == "ACCEPTED"]
-        ups.sort(key=lambda t: self._order(t.client))
+        # A server that was killed inside the round has lost what it had accepted, and accepts it again.
+        last = {t.client: t for t in self._transfers if t.up and t.round == r and t.outcome == "ACCEPTED"}
+        ups = sorted(last.values(), key=lambda t: self._order(t.client))
         try:
             current = self._rounds.read(r, self._c)
             new, problems = self._step(current, ups)

@@ -24,6 +24,7 @@ from common.records.base import Record
 from common.records.checkpoint import CheckpointNote
 from common.records.client import Owner
 from common.records.conformal import ConformalRecord
+from common.records.provenance import PROVENANCE, read_provenance
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
 from common.records.traffic import RoundTraffic, TrafficRecord
@@ -32,6 +33,7 @@ from common.tensors import safetensors_files
 from common.tensors.description import DESCRIPTION, ModelDescription
 from common.tensors.layout import Purpose
 from common.wire.byte_counts import ByteCounts
+from fedclient.midround.file import MidRoundFile
 from fedclient.store.state import RunFiles
 from fedlab.reports.runs import read_run
 from fedserver.config import RunConfig
@@ -116,6 +118,10 @@ def variate(data: bytes) -> None:
     files = RunFiles(folder)
     assert files.held_rounds() == [1]
     safetensors_files.read_note(path)
+    with suppress(FedError):
+        read_provenance(path)
+    with suppress(FedError):
+        MidRoundFile(path).read(known.VARIATES, "me")
     assert len(files.read(1, known.VARIATES)) == known.VARIATES.num_bytes
 
 
@@ -123,7 +129,9 @@ def variate_seeds() -> list[bytes]:
     """A right one, and one of another layout."""
     path = known.folder() / "seed.safetensors"
     flat = known.VARIATES.allocate()
-    safetensors_files.write(path, known.VARIATES, flat, Purpose.CLIENT_CONTROL, note={"a": "b"})
+    safetensors_files.write(
+        path, known.VARIATES, flat, Purpose.CLIENT_CONTROL, note={PROVENANCE: '{"format": 2}'}
+    )
     right = path.read_bytes()
     safetensors_files.write(path, known.LAYOUT, known.values(), Purpose.MODEL, Purpose.BUFFER)
     return [right, path.read_bytes()]

@@ -33,6 +33,7 @@ from fedserver.run.board import Board
 from fedserver.run.fold import Fold
 from fedserver.run.round import Round
 from fedserver.run.run import Run
+from fedserver.store.history import History
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
 from fedserver.traffic.traffic import Traffic
@@ -81,6 +82,9 @@ def _run(config: RunConfig, variates: Any, spool: Any) -> Run:
 
 class _NoDisk:
     """In place of a run directory."""
+
+    def __init__(self) -> None:
+        self.history = History()
 
     def write_config(self, record: RunRecord) -> None:
         """Nobody reads it."""

@@ -1105,6 +1105,8 @@ class StatusReply(_message.Message):
     NEEDED_FIELD_NUMBER: _builtins.int
     OTHERS_FIELD_NUMBER: _builtins.int
     SITES_FIELD_NUMBER: _builtins.int
+    ROUNDS_WITHOUT_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
@@ -1121,6 +1123,8 @@ class StatusReply(_message.Message):
     """Clients that are here beside those listed. An operator, and everybody where nobody is asked who he is, sees all; a
     client sees its own row and traffic, and no sums.
     """
+    rounds_without: _builtins.int
+    """Closed rounds that somebody who was drawn is not in."""
     message_crc32c: _builtins.int
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
@@ -1140,6 +1144,10 @@ class StatusReply(_message.Message):
     def sites(self) -> Global___SitesResult:
         """The last evaluation at the clients; absent before the first."""
 
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut]:
+        """Who that is; the first hundred."""
+
     def __init__(
         self,
         *,
@@ -1158,17 +1166,46 @@ class StatusReply(_message.Message):
         needed: _builtins.int = ...,
         others: _builtins.int = ...,
         sites: Global___SitesResult | None = ...,
+        rounds_without: _builtins.int = ...,
+        left_out: _abc.Iterable[Global___LeftOut] | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c", "sites", b"sites"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "run_id", b"run_id", "sites", b"sites", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "left_out", b"left_out", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "rounds_without", b"rounds_without", "run_id", b"run_id", "sites", b"sites", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
+
+@_typing.final
+class LeftOut(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    client: _builtins.str
+    rounds: _builtins.str
+    """Such as 4-6,9."""
+    reason: _builtins.str
+    """deadline, gone, stalled, left, declined, too large, on probation."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.str = ...,
+        rounds: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "reason", b"reason", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
 @_typing.final
 class ClientStatus(_message.Message):
