@@ -20,6 +20,7 @@ from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from fedclient.flags import Flags
 from fedclient.keys.cli import certs as certs_group
+from fedclient.policy import cli as policy_cli
 from fedclient.replicas.events import Starting
 from fedclient.site import Site
 
@@ -39,7 +40,8 @@ def main() -> None:
     """Take part in a federated training run."""
 
 
-main.add_command(certs_group)
+for command in (certs_group, *policy_cli.COMMANDS):
+    main.add_command(command)
 
 
 def _rate(_: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -124,6 +126,7 @@ def _threads(_: click.Context, parameter: click.Parameter, text: str) -> int | N
     default="cpu",
     help="Where to train; on a GPU results are not the same to the bit.",
 )
+@policy_cli.site_option
 @commandline.option(
     ALLOWED,
     "--model",

@@ -10,7 +10,16 @@ from typing import get_args
 
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
-from common.records.client import Owner
+from common.records.client import (
+    APPROVALS,
+    OUTBOX,
+    OUTBOX_HEAD,
+    AskedApproval,
+    GivenApproval,
+    OutboxEntry,
+    OutboxHead,
+    Owner,
+)
 from common.records.conformal import ConformalRecord
 from common.records.rounds import RoundRecord
 from common.records.run import RunRecord
@@ -105,6 +114,13 @@ STATE_DIRECTORY = (
         "run-ID/variate-RRRRRR.safetensors", "The client's c_i after round RRRRRR, and what codecs left out."
     ),
     Entry("run-ID/update.parcel", "The update that the server has not counted yet, as it travels."),
+    Entry(
+        "site.toml", "What may leave; see [site-policy.md](site-policy.md). Only there are the files below."
+    ),
+    Entry(OUTBOX, "What has left, one entry a line, each bound to the one before by its hash.", OutboxEntry),
+    Entry(OUTBOX_HEAD, "The end of that log, so that entries missing there are noticed.", OutboxHead),
+    Entry(f"{APPROVALS}/KIND.json", "A kind of run that was asked for.", AskedApproval),
+    Entry(f"{APPROVALS}/KIND.approved.json", "That it is approved; remove it to undo that.", GivenApproval),
 )
 
 

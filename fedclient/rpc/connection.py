@@ -55,6 +55,8 @@ class Seat:
     """A client that is silent for longer is not waited for; 0: there is no such limit."""
     sign_s: float = 0.0
     """A client that works gives a sign of life so often; 0: the server asks for none."""
+    rounds: int = 0
+    """R."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Connection:
         """Whether a call for a round is open that the server has not answered."""
         self.spoke_at = time.monotonic()
         """When the server last heard something, or answered what it was asked."""
+        self.awaiting_rule = ""
+        """Under which rule the site has yet to decide; the server is told with every sign of life."""
         self._data_dir = data_dir
 
     def __enter__(self) -> Connection:
@@ -126,6 +130,7 @@ class Connection:
             indices=list(reply.shard.indices),
             lease_s=reply.lease_seconds,
             sign_s=reply.sign_seconds,
+            rounds=reply.rounds,
         )
 
     def pull(
@@ -171,7 +176,9 @@ class Connection:
     def renew(self, seat: Seat, *, going: bool = False) -> None:
         """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
         self.spoke_at = time.monotonic()
-        request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
+        request = pb.RenewRequest(
+            run_id=seat.run_id, client=self._name, going=going, awaiting_rule=self.awaiting_rule
+        )
         _intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
@@ -199,11 +206,19 @@ class Connection:
 
         return self._pushed(frames())
 
-    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> PushReply:
-        """Says that there will be no update for this round or, if `leaving`, for any later one."""
+    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False, rule: str = "") -> PushReply:
+        """Says that there will be no update for this round or, if `leaving`, for any later one.
+
+        `rule` is the site's, if one forbids it.
+        """
         declined = told(reason, self._data_dir)
         header = pb.UpdateHeader(
-            run_id=seat.run_id, client=self._name, round=r, declined=declined, leaving=leaving
+            run_id=seat.run_id,
+            client=self._name,
+            round=r,
+            declined=declined,
+            leaving=leaving,
+            refused_rule=rule,
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 

@@ -77,6 +77,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
                 "state": client.state,
                 "last_seen_seconds": _if_known(client, "last_seen_seconds"),
                 "reason": client.reason,
+                "rule": client.rule,
             }
             for client in reply.clients
         ],

@@ -38,7 +38,7 @@ def show_status(status: dict[str, Any]) -> None:
             "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
             str(client["examples"]),
             str(client["counted_round"]),
-            f"{client['state']}: {client['reason']}" if client["reason"] else client["state"],
+            _state(client),
             _ago(client["last_seen_seconds"]),
         )
     console.print(clients)
@@ -58,6 +58,12 @@ def show_status(status: dict[str, Any]) -> None:
             )
             by_client.add_row(client or "(no seat)", direction, *credentials)
     console.print(by_client)
+
+
+def _state(client: dict[str, Any]) -> str:
+    """What a client does, and why it takes no part; a site's refusal begins with the name of its rule."""
+    why = client["reason"] or (f"rule {client['rule']} of its site" if client["rule"] else "")
+    return f"{client['state']}: {why}" if why else str(client["state"])
 
 
 def _days_left(until: str | None) -> int | None:

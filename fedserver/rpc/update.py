@@ -20,6 +20,7 @@ MAX_TRAIN_S = 1e7
 """Four months."""
 MAX_REASON = 200
 """Characters of a client's own words that are kept."""
+_RULE = re.compile("[a-z_]{1,40}")
 
 
 def read_update(header: pb.UpdateHeader) -> Update:
@@ -36,6 +37,11 @@ def read_update(header: pb.UpdateHeader) -> Update:
         update_id=header.update_id,
         train_seconds=header.train_seconds,
     )
+
+
+def rule_name(text: str) -> str:
+    """The rule that a client's site names; nothing for what is no name of a rule."""
+    return text if _RULE.fullmatch(text) else ""
 
 
 def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules) -> None:

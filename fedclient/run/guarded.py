@@ -1,0 +1,159 @@
+"""A conversation through a site's gate: what leaves is held against its rules and written down first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from common import plugin
+from common.events import Emit
+from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, to_float64
+from common.wire.chunks import START, Position
+from fedclient.policy.facts import Departure, Kind
+from fedclient.policy.gate import Gate
+from fedclient.rpc.connection import Connection, PushReply, Seat
+from fedclient.rpc.download import Download
+from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost
+from fedclient.run.leaving import leaving_on_failure
+from fedclient.store.stored_update import Sender, StoredUpdate
+from fedclient.training.task import Task
+from fedclient.transport.base import Transport
+
+COUNT_BYTES = 8
+TOLD_WITH_UPDATE = ("examples", "steps", "loss", "validation_accuracy", "train_seconds")
+
+
+class GuardedConnection(Connection):
+    """A connection on which nothing leaves that the site's policy does not let out."""
+
+    def __init__(self, transport: Transport, name: str, data_dir: str, gate: Gate, emit: Emit) -> None:
+        super().__init__(transport, name, data_dir)
+        self._gate = gate
+        self._emit = emit
+        self._seat: Seat | None = None
+        self._task: Task | None = None
+        """The round that was admitted last; its x is kept until its update has left."""
+
+    def join(self, own_data: tuple[int, tuple[str, ...]] | None) -> Seat:
+        """Takes a seat in a run that the site may take part in; tells the server if it may not."""
+        number = 0
+        if own_data is not None:
+            examples, names = own_data
+            self._gate.require(examples=examples)
+            size = COUNT_BYTES + sum(len(name.encode()) for name in names)
+            number = self._gate.depart(Departure(kind="join", bytes=size, told=("examples", "classes")))
+        seat = self._seat = super().join(own_data)
+        if number:
+            self._gate.receipt(number, "SEATED", seat.run_id)
+        with leaving_on_failure(self, seat, self._emit):
+            self._gate.require(**_offer(seat, has_data=own_data is not None))
+        return seat
+
+    def pull(
+        self, run_id: str, after: int, held_rounds: list[int], model: Layout, download: Download
+    ) -> ReceivedRound | RunEnded | UpdateLost:
+        """A round comes to be trained only if its update may leave."""
+        answer = super().pull(run_id, after, held_rounds, model, download)
+        if isinstance(answer, ReceivedRound):
+            self._admit(answer.task)
+        return answer
+
+    def _admit(self, task: Task) -> None:
+        seat, rules = self._seated(), task.rules
+        sends_control = bool(task.encoding.layout.indices(Purpose.CONTROL))
+        codecs = (rules.update_codec, rules.control_codec) if sends_control else (rules.update_codec,)
+        self._gate.require(
+            others=rules.num_clients - 1,
+            rounds=max(rules.rounds, rules.round),
+            algorithm=rules.algorithm,
+            codecs=codecs,
+        )
+        size = sum(spec.num_bytes for spec in task.encoding.encoded.specs)
+        planned = Departure(kind="update", run=seat.run_id, round=task.round, bytes=size)
+        self._gate.require_departure(planned)
+        self._gate.await_approval(_kind(seat, task, codecs), seat.run_id, self._emit, self._tell)
+        self._task = task
+
+    def _tell(self, rule: str) -> None:
+        self.awaiting_rule = rule
+        self.renew(self._seated())
+
+    def push(self, sender: Sender, stored_update: StoredUpdate, start: Position = START) -> PushReply:
+        """Hands in an update once it is written down that it leaves."""
+        update, task, layout = stored_update, self._task, stored_update.encoding.layout
+        departure = Departure(
+            kind="update",
+            run=sender.run_id,
+            round=update.round,
+            update=update.id,
+            tensors=tuple(spec.name for spec in layout.specs),
+            bytes=update.num_bytes - update.bytes_before(start),
+            norm=_norm(update, task.layout, task.broadcast) if task and task.round == update.round else None,
+            told=TOLD_WITH_UPDATE,
+        )
+        with leaving_on_failure(self, self._seated(), self._emit):
+            self._gate.require(codecs=_codecs(update))
+            number = self._gate.depart(departure)
+        self._task = None
+        reply = super().push(sender, update, start)
+        self._gate.receipt(number, reply.outcome, sender.run_id, update.round)
+        return reply
+
+    def _seated(self) -> Seat:
+        assert self._seat is not None, "a seat comes first"
+        return self._seat
+
+
+def _offer(seat: Seat, *, has_data: bool) -> dict[str, Any]:
+    """What a server says of its run to whoever joins."""
+    named = [seat.model.name, "" if has_data else seat.dataset or ""]
+    facts: dict[str, Any] = {
+        "run": seat.run_id,
+        "model": seat.model.name,
+        "fingerprint": seat.fingerprint,
+        "modules": tuple(filter(plugin.is_plugin, named)),
+        "others": seat.num_clients - 1,
+        "rounds": seat.rounds,
+    }
+    return facts if has_data else facts | {"examples": len(seat.indices)}
+
+
+def _kind(seat: Seat, task: Task, codecs: tuple[str, ...]) -> Kind:
+    shape = "x".join(map(str, seat.model.image_shape))
+    return Kind(
+        model=seat.model.name,
+        fingerprint=seat.fingerprint,
+        classes=seat.class_names,
+        example=f"{shape} {seat.model.dtype}",
+        normalisation=(seat.mean, seat.std),
+        algorithm=task.rules.algorithm,
+        codecs=codecs,
+        tensors=tuple(map(_described, task.encoding.layout.specs)),
+    )
+
+
+def _described(spec: TensorSpec) -> str:
+    purpose, shape = spec.purpose.name, "x".join(map(str, spec.shape))
+    return f"{purpose.lower()} {spec.name} {spec.dtype} {shape}"
+
+
+def _codecs(update: StoredUpdate) -> tuple[str, ...]:
+    """Which codecs an update really has; those that save nothing for a tensor are not used for it."""
+    codecs = (tensor_encoding.codec for tensor_encoding in update.encoding.tensor_encodings)
+    return tuple(sorted({codec.name for codec in codecs if codec.lossy})) or ("fp32",)
+
+
+def _norm(update: StoredUpdate, layout: Layout, x: Flat) -> float:
+    """Of y_i - x, buffers and c_i left out."""
+    encoding = update.encoding
+    values, total = encoding.decode(update.payload, None), 0.0
+    places = dict(zip(layout.indices(Purpose.MODEL), encoding.layout.indices(Purpose.MODEL), strict=True))
+    for k, own in places.items():
+        dtype = layout.specs[k].dtype
+        moved = to_float64(encoding.layout.array(values, own), dtype)
+        if not encoding.tensor_encodings[own].difference:
+            moved = moved - to_float64(layout.array(x, k), dtype)
+        total += float(np.sum(np.square(moved)))
+    return math.sqrt(total)
