@@ -15,12 +15,12 @@ from common.access.signing_request import new_key
 from common.errors import DiskError, StateError
 from common.events import Event, unheard
 from fedclient import cli
-from fedclient.keys.signatures import KeySigner
+from fedclient.keys.signatures import KeySigner, signer_of
 from fedclient.outbox import chain
 from fedclient.outbox.log import Outbox
 from fedclient.policy.events import OutboxMended
 from fedclient.policy.facts import Departure, Usage
-from fedserver.keys import authority
+from fedserver.keys.authority import Authority
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 Lines = list[dict[str, Any]]
@@ -28,7 +28,13 @@ Lines = list[dict[str, Any]]
 
 def update(r: int, run: str = "a1", **changes: Any) -> Departure:
     """An update that leaves."""
-    values = {"kind": "update", "update": f"{r}-00", "tensors": ("w", "b"), "bytes": 100, "norm": float(r)}
+    values: dict[str, Any] = {
+        "kind": "update",
+        "update": f"{r}-00",
+        "tensors": ("w", "b"),
+        "bytes": 100,
+        "norm": float(r),
+    }
     return Departure(run=run, round=r, **(values | changes))
 
 
@@ -119,7 +125,7 @@ def test_a_changed_log_is_found_entry_by_entry_and_nothing_more_leaves(
     code, said = verify(tmp_path)
     assert code == 1
     assert any(word in said for word in words), said
-    with pytest.raises(StateError, match="outbox.jsonl: .*; look into it with fedclient outbox verify"):
+    with pytest.raises(StateError, match=r"outbox.jsonl: .*; look into it with fedclient outbox verify"):
         Outbox(tmp_path, None, unheard)
 
 
@@ -145,10 +151,9 @@ def test_a_lost_or_damaged_head_is_found(tmp_path: Path) -> None:
 
 def test_a_signed_log_cannot_be_written_anew_without_the_key(tmp_path: Path) -> None:
     certs = tmp_path / "certs"
-    authority.create(certs, ["localhost"])
-    authority.issue(certs, "a")
-    from fedclient.keys.signatures import signer_of
-
+    authority = Authority(certs)
+    authority.init()
+    authority.issue("a")
     signer = signer_of(certs / "a.key")
     filled(tmp_path, signer)
     flags = ("--certs", str(certs), "--name", "a")
@@ -175,6 +180,16 @@ def test_a_signed_log_cannot_be_written_anew_without_the_key(tmp_path: Path) -> 
     assert "the signature of the head is wrong" in verify(tmp_path)[1]
     with pytest.raises(StateError, match="the signature of the head is wrong"):
         Outbox(tmp_path, signer, unheard)
+
+
+def test_another_key_is_noted_in_the_log(tmp_path: Path) -> None:
+    told: list[Event] = []
+    filled(tmp_path)
+    for signer in (KeySigner(new_key()), KeySigner(new_key()), None):
+        Outbox(tmp_path, signer, told.append)
+        assert verify(tmp_path)[0] == 0
+    assert len(told) == 3
+    assert "the key has changed at entry 7, 8, 9;" in verify(tmp_path)[1]
 
 
 def test_what_a_kill_leaves_is_mended_and_said(tmp_path: Path) -> None:

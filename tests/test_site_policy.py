@@ -265,7 +265,13 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
         pairs = zip(model.indices(Purpose.MODEL), own.indices(Purpose.MODEL), strict=True)
         moved = [model.array(x, i).astype(float) - own.array(y, k) for i, k in pairs]
     assert update["norm"] == pytest.approx(np.sqrt(sum(np.square(each).sum() for each in moved)))
-    assert outbox(state, "verify") == {"entries": 4, "torn_bytes": 0, "key": "", "problems": []}
+    assert outbox(state, "verify") == {
+        "entries": 4,
+        "torn_bytes": 0,
+        "key": "",
+        "key_changes": [],
+        "problems": [],
+    }
 
 
 def test_a_refusal_is_in_the_status_of_a_running_server_by_its_rule(federation: Federation) -> None:

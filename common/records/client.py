@@ -34,7 +34,7 @@ class OutboxEntry(Record):
     time: str
     """UTC."""
     kind: str
-    """`join`, `update`, or `receipt`."""
+    """`join`, `update`, `receipt`, or `key`: from here on another key signs, or none."""
     run: str = ""
     """Id of the run; empty for a `join`, whose receipt has it."""
     round: Count = 0
@@ -54,7 +54,7 @@ class OutboxEntry(Record):
     receipt_of: Count = 0
     """Of a receipt: the entry that the server has answered for."""
     outcome: str = ""
-    """Of a receipt: what the server said."""
+    """Of a receipt: what the server said; of a key: which one signs now."""
     previous: str
     """`hash` of the entry before; zeros in the first."""
     hash: str = ""

@@ -21,11 +21,12 @@ class KeySigner:
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
         self._key = key
-        self._public = _encoded(key.public_key())
+        self.key = _encoded(key.public_key())
+        """The public half, in base64."""
 
-    def sign(self, data: bytes) -> tuple[str, str]:
-        """The public key and the signature, both in base64."""
-        return self._public, base64.b64encode(self._key.sign(data, _SHA256)).decode()
+    def sign(self, data: bytes) -> str:
+        """A signature in base64."""
+        return base64.b64encode(self._key.sign(data, _SHA256)).decode()
 
 
 def signer_of(key_path: Path) -> KeySigner | None:

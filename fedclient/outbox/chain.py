@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -123,4 +124,4 @@ def _runs(numbers: Iterable[int]) -> list[list[int]]:
 
 
 def _doubles(numbers: Sequence[int]) -> list[int]:
-    return sorted({number for number in numbers if numbers.count(number) > 1})
+    return sorted(number for number, times in Counter(numbers).items() if times > 1)

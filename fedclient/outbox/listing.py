@@ -9,11 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from common.records.client import OutboxEntry, OutboxHead
-from fedclient.keys.signatures import fingerprint, is_signed, key_of
+from common.records.client import OutboxEntry
+from fedclient.keys.signatures import fingerprint, key_of
 from fedclient.outbox import chain
-from fedclient.outbox.log import read_outbox
+from fedclient.outbox.log import read_outbox, signature_problems
 
+NOTES = ("receipt", "key")
+"""Kinds of entries that are no departures."""
 _SHOWN = ("number", "time", "kind", "run", "round", "update", "tensors", "bytes", "norm", "told")
 
 
@@ -21,7 +23,7 @@ def departures(folder: Path) -> list[dict[str, Any]]:
     """Everything that has left, oldest first; `receipt` is null where the server has not answered."""
     entries = [line.entry for line in read_outbox(folder)[0] if line.entry is not None]
     receipts = {entry.receipt_of: entry for entry in entries if entry.kind == "receipt"}
-    return [_row(entry, receipts.get(entry.number)) for entry in entries if entry.kind != "receipt"]
+    return [_row(entry, receipts.get(entry.number)) for entry in entries if entry.kind not in NOTES]
 
 
 def _row(entry: OutboxEntry, receipt: OutboxEntry | None) -> dict[str, Any]:
@@ -60,21 +62,12 @@ def show(rows: list[dict[str, Any]]) -> None:
 def verdict(folder: Path, certificate: Path | None) -> dict[str, Any]:
     """Whether a log is whole and as it was written; with a certificate, whether its key has signed it."""
     lines, torn, head = read_outbox(folder)
-    problems = chain.problems(lines, head) + _unsigned(head, certificate)
+    wanted = None if certificate is None else key_of(certificate)
+    problems = chain.problems(lines, head) + signature_problems(head, wanted)
     return {
         "entries": len(lines),
         "torn_bytes": torn,
         "key": fingerprint(head.key) if head is not None and head.key else "",
+        "key_changes": [line.number for line in lines if line.entry and line.entry.kind == "key"],
         "problems": problems,
     }
-
-
-def _unsigned(head: OutboxHead | None, certificate: Path | None) -> list[str]:
-    wanted = None if certificate is None else key_of(certificate)
-    if head is None:
-        return []
-    if wanted is not None and head.key != wanted:
-        return [f"the head is not signed with the key of {certificate}"]
-    if head.key and not is_signed(head.key, chain.signed_text(head), head.signature):
-        return ["the signature of the head is wrong"]
-    return []

@@ -120,6 +120,9 @@ def _verify(folder: Path, certificate: Path | None, as_json: bool) -> None:
     elif not found["problems"]:
         signed = f"signed with key {found['key']}" if found["key"] else "not signed"
         click.echo(f"{found['entries']} entries, whole and as they were written; {signed}")
+    if found["key_changes"] and not as_json:
+        numbers = ", ".join(map(str, found["key_changes"]))
+        click.echo(f"the key has changed at entry {numbers}; earlier ones are only as good as the key before")
     if found["torn_bytes"] and not as_json:
         click.echo(f"{found['torn_bytes']} bytes of a line that was cut off follow; nothing left for it")
     if found["problems"]:

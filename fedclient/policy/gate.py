@@ -45,7 +45,7 @@ class Gate:
         require_allowed(self._policy, replace(self._known, departure=departure, usage=usage))
 
     def depart(self, departure: Departure) -> int:
-        """Raises if this may not leave; else writes it down, under the number returned. Then it may be sent."""
+        """Raises if this may not leave; else writes it down and returns its number: then it may be sent."""
         self.require_departure(departure)
         return self._outbox.depart(departure)
 
