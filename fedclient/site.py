@@ -47,7 +47,7 @@ class Site:
     def require_model(self, name: str) -> None:
         """Raises unless a server may have this client build the model of this name."""
         if self.model is None:
-            self._require_code("model", name, name in names.BUILT_IN)
+            self.require_code("model", name, name in names.BUILT_IN)
         elif name != self.model:
             shown = printable(name, MOST_SHOWN)
             raise RefusedError(
@@ -57,9 +57,10 @@ class Site:
 
     def require_dataset(self, name: str) -> None:
         """Raises unless a server may have this client load the data set of this name."""
-        self._require_code("data set", name, name in DATASETS)
+        self.require_code("data set", name, name in DATASETS)
 
-    def _require_code(self, kind: str, name: str, built_in: bool) -> None:
+    def require_code(self, kind: str, name: str, built_in: bool = False) -> None:
+        """Raises unless a server may have this client load what it names `module:function`, of any kind."""
         if built_in or name in self.plugins:
             return
         shown = printable(name, MOST_SHOWN)

@@ -23,7 +23,9 @@ from fedclient.policy.facts import Departure, Facts, Usage
 from fedclient.policy.policy import KEYS, Policy, policy_of, read_policy
 from fedclient.policy.rules import RULES, require_allowed
 from fedclient.policy.told import ToldData
+from fedlab.simulate import simulate
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.config import RunConfig
 from fedserver.console.status_client import ask
 from fedwire.source import open_capture
 from fedwire.transfers import Transfers
@@ -232,8 +234,10 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
 ) -> None:
     state = federation.folder / "state" / "berlin"
     state.mkdir(parents=True)
-    (state / "site.toml").write_text("approval = true\nmax_rounds_per_day = 1\nsuppress_below = 3\n")
-    federation.server(*["--num-clients", "2", "--rounds", "3", "--local-steps", "2", "--eval-every", "0"])
+    (state / "site.toml").write_text("approval = true\nmax_rounds_per_day = 1\nsuppress_below = 5\n")
+    # Of 160 examples 3 are kept for validation: an accuracy of so few is not told.
+    settings = ["--num-clients", "2", "--rounds", "3", "--local-steps", "2", "--eval-every", "0"]
+    federation.server("--validation", "0.02", *settings)
     federation.client("a")
     federation.client("berlin", "--capture", "berlin.fedwire", "--dataset", "digits", "--shard", "0/9")
     kind = federation.wait_for("berlin", r"waiting for approval of (\w+): fedpvr with model cnn")
@@ -255,11 +259,14 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
     assert (joined["receipt"], joined["told"]) == ("SEATED", ["examples", "classes"])
     assert (update["kind"], update["round"], update["receipt"]) == ("update", 1, "ACCEPTED")
     assert update["run"] == joined["run"]
+    assert update["told"] == ["examples", "steps", "loss", "train_seconds"]
     with open_capture(federation.folder / "berlin.fedwire", None, None, print) as capture:
         transfers = Transfers(capture)
         received, sent = (next(t for t in transfers if t.up is up) for up in (False, True))
         x, y = transfers.values(received), transfers.values(sent)
         model, own = received.encoding.layout, sent.encoding.layout
+        assert isinstance(sent.header, pb.UpdateHeader)
+        assert not sent.header.HasField("validation_accuracy")
         assert update["tensors"] == len(own.specs)
         assert update["bytes"] == sum(message.content.payload for message in sent.chunks)
         pairs = zip(model.indices(Purpose.MODEL), own.indices(Purpose.MODEL), strict=True)
@@ -305,3 +312,26 @@ def test_a_client_killed_between_its_outbox_and_the_wire_goes_on_and_counts_once
     assert [(row["round"], row["receipt"]) for row in rows] == [(1, None), (1, "ACCEPTED"), (2, "ACCEPTED")]
     assert rows[0]["update"] == rows[1]["update"]
     assert rows[0]["norm"] == rows[1]["norm"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", range(1, 14))
+@pytest.mark.parametrize("point", ["before fsync", "after fsync"])
+def test_a_client_killed_at_any_write_of_its_outbox_ends_in_the_same_bits(
+    federation: Federation, point: str, count: int
+) -> None:
+    settings = ["--num-clients", "1", "--rounds", "3", "--local-steps", "1", "--eval-every", "0"]
+    config = RunConfig(num_clients=1, rounds=3, local_steps=1, eval_every=0)
+    simulate(config, federation.folder / "undisturbed", lambda line: None)
+    (federation.folder / "site.toml").write_text("max_rounds_per_day = 3\n")
+    federation.server(*settings)
+    federation.client("a", "--site", "site.toml", through=trap("kill", point, count))
+    federation.wait_for_death("a")
+    federation.client("a", "--site", "site.toml")
+    federation.finish()
+    expected = federation.folder / "undisturbed" / "model.safetensors"
+    assert federation.bytes("model") == expected.read_bytes()
+    state = federation.folder / "state" / "a"
+    assert outbox(state, "verify")["problems"] == []
+    assert {row["round"] for row in outbox(state)} == {1, 2, 3}
+    assert sum(row["receipt"] == "ACCEPTED" for row in outbox(state)) >= 2

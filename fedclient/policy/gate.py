@@ -44,6 +44,10 @@ class Gate:
         usage = self._outbox.usage()
         require_allowed(self._policy, replace(self._known, departure=departure, usage=usage))
 
+    def may_tell(self, count: int) -> bool:
+        """Whether a figure may be told that comes from so many examples."""
+        return self._policy.may_tell(count)
+
     def depart(self, departure: Departure) -> int:
         """Raises if this may not leave; else writes it down and returns its number: then it may be sent."""
         self.require_departure(departure)

@@ -54,7 +54,7 @@ class Policy:
     approval: bool = False
     """A run of a kind that was never approved waits for `fedclient approve`."""
     suppress_below: Count = 0
-    """Counts below this are not told: a class with fewer examples is not named, other counts are 0."""
+    """Counts below this are not told: a smaller class is not named, nor an accuracy of fewer; others: 0."""
     round_examples: Positive = 1
     """The number of examples is a multiple of this; the examples that are left over are left out."""
 
@@ -75,7 +75,11 @@ class Policy:
 
     def told(self, count: int) -> int:
         """A count of examples of some sort, for example of a class, as the server gets to know it."""
-        return count if count >= self.suppress_below else 0
+        return count if self.may_tell(count) else 0
+
+    def may_tell(self, count: int) -> bool:
+        """Whether a figure may be told that comes from so many examples."""
+        return count >= self.suppress_below
 
 
 KEYS = tuple(field.name for field in fields(Policy))

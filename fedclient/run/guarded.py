@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from fedclient.training.task import Task
 from fedclient.transport.base import Transport
 
 COUNT_BYTES = 8
+NORM_BLOCK = 1 << 15
+"""Elements that stay in a core's cache."""
 TOLD_WITH_UPDATE = ("examples", "steps", "loss", "validation_accuracy", "train_seconds")
 
 
@@ -82,7 +85,8 @@ class GuardedConnection(Connection):
 
     def push(self, sender: Sender, stored_update: StoredUpdate, start: Position = START) -> PushReply:
         """Hands in an update once it is written down that it leaves."""
-        update, task, layout = stored_update, self._task, stored_update.encoding.layout
+        task = self._task if self._task and self._task.round == stored_update.round else None
+        update, layout = self._told(sender, stored_update, task), stored_update.encoding.layout
         departure = Departure(
             kind="update",
             run=sender.run_id,
@@ -90,8 +94,8 @@ class GuardedConnection(Connection):
             update=update.id,
             tensors=tuple(spec.name for spec in layout.specs),
             bytes=update.num_bytes - update.bytes_before(start),
-            norm=_norm(update, task.layout, task.broadcast) if task and task.round == update.round else None,
-            told=TOLD_WITH_UPDATE,
+            norm=_norm(update, task.layout, task.broadcast) if task else None,
+            told=tuple(name for name in TOLD_WITH_UPDATE if getattr(update, name, 0) is not None),
         )
         with leaving_on_failure(self, self._seated(), self._emit):
             self._gate.require(codecs=_codecs(update))
@@ -100,6 +104,13 @@ class GuardedConnection(Connection):
         reply = super().push(sender, update, start)
         self._gate.receipt(number, reply.outcome, sender.run_id, update.round)
         return reply
+
+    def _told(self, sender: Sender, update: StoredUpdate, task: Task | None) -> StoredUpdate:
+        """Without an accuracy of too few examples; how many they were is known as long as its round is."""
+        held_out = task.rules.held_out(sender.examples) if task else 0
+        if update.validation_accuracy is None or self._gate.may_tell(held_out):
+            return update
+        return replace(update, validation_accuracy=None)
 
     def _seated(self) -> Seat:
         assert self._seat is not None, "a seat comes first"
@@ -151,9 +162,12 @@ def _norm(update: StoredUpdate, layout: Layout, x: Flat) -> float:
     values, total = encoding.decode(update.payload, None), 0.0
     places = dict(zip(layout.indices(Purpose.MODEL), encoding.layout.indices(Purpose.MODEL), strict=True))
     for k, own in places.items():
-        dtype = layout.specs[k].dtype
-        moved = to_float64(encoding.layout.array(values, own), dtype)
-        if not encoding.tensor_encodings[own].difference:
-            moved = moved - to_float64(layout.array(x, k), dtype)
-        total += float(np.sum(np.square(moved)))
+        dtype, is_move = layout.specs[k].dtype, encoding.tensor_encodings[own].difference
+        y, before = encoding.layout.array(values, own).reshape(-1), layout.array(x, k).reshape(-1)
+        for start in range(0, len(y), NORM_BLOCK):
+            block = slice(start, start + NORM_BLOCK)
+            moved = to_float64(y[block], dtype)
+            if not is_move:
+                moved -= to_float64(before[block], dtype)
+            total += float(np.dot(moved, moved))
     return math.sqrt(total)
