@@ -234,8 +234,9 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
 ) -> None:
     state = federation.folder / "state" / "berlin"
     state.mkdir(parents=True)
-    (state / "site.toml").write_text("approval = true\nmax_rounds_per_day = 1\nsuppress_below = 5\n")
-    # Of 160 examples 3 are kept for validation: an accuracy of so few is not told.
+    rules = "approval = true\nmax_rounds_per_day = 1\nsuppress_below = 13\nround_examples = 50\n"
+    (state / "site.toml").write_text(rules)
+    # Of 160 examples, of which 150 are told, 3 are kept for validation: an accuracy of so few is not told.
     settings = ["--num-clients", "2", "--rounds", "3", "--local-steps", "2", "--eval-every", "0"]
     federation.server("--validation", "0.02", *settings)
     federation.client("a")
@@ -245,6 +246,9 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
     federation.wait_for_states(berlin="held")
     assert [(each["kind"], each["approved"]) for each in approvals(state)] == [(kind, None)]
     assert [row["kind"] for row in outbox(state)] == ["join"]
+    for wrong in (["x"], [], ["--list", kind]):
+        refused = CliRunner().invoke(cli.main, ["approve", *wrong, "--state-dir", str(state)])
+        assert (refused.exit_code, refused.output[:16]) == (2, "Error: expected ")
     result = CliRunner().invoke(cli.main, ["approve", kind[:6], "--state-dir", str(state)])
     assert result.exit_code == 0, result.output
     assert federation.exit_code("berlin") == 1
@@ -261,6 +265,8 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
     assert update["run"] == joined["run"]
     assert update["told"] == ["examples", "steps", "loss", "train_seconds"]
     with open_capture(federation.folder / "berlin.fedwire", None, None, print) as capture:
+        asked = pb.JoinRequest.FromString(capture.data(capture.messages[0])).own_data
+        assert (asked.examples, asked.class_names) == (150, list("01234569")), "of 7 and 8 there are too few"
         transfers = Transfers(capture)
         received, sent = (next(t for t in transfers if t.up is up) for up in (False, True))
         x, y = transfers.values(received), transfers.values(sent)

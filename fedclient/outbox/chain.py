@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 from common.records import form
@@ -78,8 +78,8 @@ def problems(lines: Sequence[Line], head: OutboxHead | None) -> list[str]:
     """
     found = [f"entry {line.number} was edited" for line in lines if not line.intact]
     numbers = [line.number for line in lines]
-    missing = set(range(1, max(numbers, default=0) + 1)) - set(numbers)
-    found += [f"{_entries(each)} missing" for each in _runs(sorted(missing))]
+    there = sorted({0, *numbers})
+    found += [f"{_entries(a + 1, b - 1)} missing" for a, b in pairwise(there) if b > a + 1]
     found += [f"entry {number} is there more than once" for number in _doubles(numbers)]
     for before, after in pairwise(lines):
         if after.number < before.number:
@@ -103,7 +103,7 @@ def _at_the_end(lines: Sequence[Line], head: OutboxHead | None) -> list[str]:
     if head is None:
         return ["the head is missing"] if last > 1 else []
     if last < head.number:
-        return [f"{_entries([last + 1, head.number])} missing at the end"]
+        return [f"{_entries(last + 1, head.number)} missing at the end"]
     if last > head.number + 1:
         return [f"the head ends with entry {head.number}, the log with {last}: the head is an old one"]
     named = [line.entry for line in lines if line.number == head.number]
@@ -112,15 +112,8 @@ def _at_the_end(lines: Sequence[Line], head: OutboxHead | None) -> list[str]:
     return []
 
 
-def _entries(numbers: Sequence[int]) -> str:
-    first, last = numbers[0], numbers[-1]
+def _entries(first: int, last: int) -> str:
     return f"entry {first} is" if first == last else f"entries {first} to {last} are"
-
-
-def _runs(numbers: Iterable[int]) -> list[list[int]]:
-    """Numbers in a row together."""
-    found = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
-    return [[number for _, number in each] for _, each in found]
 
 
 def _doubles(numbers: Sequence[int]) -> list[int]:
