@@ -250,6 +250,19 @@ def test_names_of_tensors_are_written_when_they_change_and_a_norm_is_known_the_s
     ]
 
 
+def test_a_join_that_nobody_answers_is_one_entry_however_often_it_is_tried(tmp_path: Path) -> None:
+    clock = {"now": NOON}
+    asking = Departure(kind="join", bytes=20, told=("examples",))
+    outbox = Outbox(tmp_path, None, unheard, lambda: clock["now"])
+    assert [outbox.depart(asking) for _ in range(3)] == [1, 1, 1]
+    assert Outbox(tmp_path, None, unheard, lambda: clock["now"]).depart(asking) == 1
+    assert outbox.depart(Departure(kind="join", bytes=21, told=("examples",))) == 2
+    clock["now"] += timedelta(days=1)
+    assert outbox.depart(asking) == 3, "it counts for the day on which it may leave"
+    outbox.receipt(3, "SEATED", "a1")
+    assert outbox.depart(asking) == 5
+
+
 def test_nothing_leaves_if_it_cannot_be_written_down(tmp_path: Path) -> None:
     outbox = filled(tmp_path)
     (tmp_path / "outbox.jsonl").unlink()

@@ -266,7 +266,9 @@ def test_a_site_approves_a_run_counts_its_rounds_and_leaves_and_the_others_go_on
     assert update["told"] == ["examples", "steps", "loss", "train_seconds"]
     with open_capture(federation.folder / "berlin.fedwire", None, None, print) as capture:
         asked = pb.JoinRequest.FromString(capture.data(capture.messages[0])).own_data
-        assert (asked.examples, asked.class_names) == (150, list("01234569")), "of 7 and 8 there are too few"
+        assert (asked.examples, list(asked.class_names)) == (150, list("01234569")), (
+            "of 7 and 8 there are too few"
+        )
         transfers = Transfers(capture)
         received, sent = (next(t for t in transfers if t.up is up) for up in (False, True))
         x, y = transfers.values(received), transfers.values(sent)

@@ -89,6 +89,8 @@ class Outbox:
 
     def depart(self, departure: Departure) -> int:
         """Writes down what is about to leave; once this returns it is on disk, under the number returned."""
+        if (number := self._tried_already(departure)) is not None:
+            return number
         names = departure.tensors if departure.tensors != self._names else ()
         norm = self._norm[1] if departure.update == self._norm[0] else departure.norm
         return self._note(
@@ -102,6 +104,14 @@ class Outbox:
             norm=norm,
             told=departure.told,
         )
+
+    def _tried_already(self, departure: Departure) -> int | None:
+        """The entry of the same join today without an answer: a client asks until there is a server."""
+        last = self._last
+        if last is None or departure.kind != "join" or last.time[:10] != self._now[:10]:
+            return None
+        same = (last.kind, last.bytes, last.told) == (departure.kind, departure.bytes, departure.told)
+        return last.number if same else None
 
     def receipt(self, number: int, outcome: str, run: str, r: int = 0) -> None:
         """The server has answered for an entry."""

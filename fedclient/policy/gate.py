@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from fedclient.policy.rules import approval, require_allowed
 
 POLL_S = 0.2
 """How often a client looks whether a run was approved."""
+TELL_S = 5.0
+"""How often it says that it waits, which also tells it whether the server is still there."""
 
 
 class Gate:
@@ -64,8 +67,11 @@ class Gate:
         self._approvals.ask(kind, self._known.server or "", run)
         command = ["fedclient", "approve", kind.digest, "--state-dir", str(self._state_dir)]
         emit(ApprovalAwaited(kind_of_run=kind.digest, described=kind.described, command=shlex.join(command)))
-        tell(approval.__name__)
+        told_at = -math.inf
         while not self._approved(kind):
+            if time.monotonic() >= told_at + TELL_S:
+                tell(approval.__name__)
+                told_at = time.monotonic()
             time.sleep(POLL_S)
         emit(ApprovalGiven(kind_of_run=kind.digest))
         tell("")
