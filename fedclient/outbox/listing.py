@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from common.records.client import OutboxEntry
@@ -14,6 +15,7 @@ from fedclient.keys.signatures import fingerprint, key_of
 from fedclient.outbox import chain
 from fedclient.outbox.log import read_outbox, signature_problems
 
+MOST_COLUMNS = 10_000
 NOTES = ("receipt", "key")
 """Kinds of entries that are no departures."""
 _SHOWN = ("number", "time", "kind", "run", "round", "update", "tensors", "bytes", "norm", "told")
@@ -40,7 +42,9 @@ def _row(entry: OutboxEntry, receipt: OutboxEntry | None) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """Prints them as a table."""
-    table = Table(*("number", "time", "kind", "run", "round", "tensors", "bytes", "norm", "receipt"))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("number", "time", "kind", "run", "round", "tensors", "bytes", "norm", "receipt"):
+        table.add_column(title, no_wrap=True)
     for row in rows:
         norm = "-" if row["norm"] is None else f"{row['norm']:.6g}"
         table.add_row(
@@ -55,6 +59,8 @@ def show(rows: list[dict[str, Any]]) -> None:
             row["receipt"] or "none",
         )
     console = Console(markup=False)
+    needed = Measurement.get(console, console.options.update(max_width=MOST_COLUMNS), table).maximum
+    console.width = max(console.width, needed)
     console.print(table)
     console.print(f"{len(rows)} departures, {sum(row['bytes'] for row in rows):,} bytes", highlight=False)
 

@@ -98,5 +98,5 @@ class Kind:
         return (
             f"{self.algorithm} with model {self.model} (fingerprint {self.fingerprint[:12]}) on examples "
             f"{self.example} of {len(self.classes)} classes; {len(self.tensors)} tensors leave a round, "
-            f"as {', '.join(self.codecs)}"
+            f"as {', '.join(dict.fromkeys(self.codecs))}"
         )
