@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from inspect import isfunction
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedclient.policy.facts import Departure, Facts, Usage
 from fedclient.policy.policy import KEYS, Policy, policy_of, read_policy
 from fedclient.policy.rules import RULES, require_allowed
 from fedclient.policy.told import ToldData
+from fedclient.rpc.connection import Connection
+from fedclient.run.guarded import TOLD_WITH_UPDATE, GuardedConnection
 from fedlab.simulate import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
@@ -135,6 +138,24 @@ def test_small_classes_are_not_named_and_the_number_of_examples_is_rounded() -> 
     assert set(loaded.labels) == set(own.load(own.class_names, (1, 8, 8)).labels)
     assert ToldData(own, Policy()).class_names == own.class_names
     assert Policy(suppress_below=5).told(4) == 0
+
+
+SAYS_NOTHING = {"renew", "progress", "decline"}
+"""Calls that carry nothing of the site's."""
+ENVELOPE = {
+    *("protocol_version", "client", "gives_signs", "message_crc32c", "run_id", "round", "update_id"),
+    *("fingerprint", "declined", "leaving", "refused_rule", "resume_from"),
+}
+"""Fields of messages to the server that say nothing of the site's data."""
+LEAVES = {"own_data", "class_names", "tensors", *TOLD_WITH_UPDATE}
+
+
+def test_nothing_is_sent_past_the_gate() -> None:
+    calls = {name for name, value in vars(Connection).items() if isfunction(value) and name[0] != "_"}
+    assert calls - SAYS_NOTHING <= vars(GuardedConnection).keys(), "what these send is a departure"
+    messages = (pb.JoinRequest, pb.OwnData, pb.UpdateHeader)
+    fields = {field.name for message in messages for field in message.DESCRIPTOR.fields}
+    assert fields == ENVELOPE | LEAVES, "a new field says something of the site's data, or it does not"
 
 
 # Over the wire
