@@ -152,6 +152,11 @@ class WrongRunError(FedError):
 class RefusedError(FedError):
     """A demand of a server that this client's site does not allow."""
 
+    def __init__(self, message: str, rule: str = "") -> None:
+        """`rule` is the one that forbids it, by its name in site.toml or the flag's."""
+        super().__init__(f"rule {rule}: {message}" if rule else message)
+        self.rule = rule
+
 
 class UnavailableError(FedError):
     """No server answers."""

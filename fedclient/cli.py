@@ -19,6 +19,7 @@ from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from fedclient.flags import Flags, rate, threads
 from fedclient.keys.cli import certs as certs_group
+from fedclient.policy import cli as policy_cli
 from fedclient.replicas.events import Starting
 from fedclient.site import Site
 from fedclient.worth import cli as worth_cli
@@ -39,7 +40,7 @@ def main() -> None:
     """Take part in a federated training run."""
 
 
-for command in (certs_group, worth_cli.baseline, worth_cli.report):
+for command in (certs_group, *policy_cli.COMMANDS, worth_cli.baseline, worth_cli.report):
     main.add_command(command)
 
 
@@ -128,6 +129,7 @@ for command in (certs_group, worth_cli.baseline, worth_cli.report):
     default="cpu",
     help="Where to train; on a GPU results are not the same to the bit.",
 )
+@policy_cli.site_option
 @commandline.option(
     ALLOWED,
     "--model",

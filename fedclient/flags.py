@@ -47,6 +47,7 @@ class Flags:
     data_dir: str
     threads: int | None
     device: str
+    site_file: Path | None
     model: str | None
     allow_plugin: tuple[str, ...]
     max_parameters: int
@@ -79,6 +80,10 @@ class Flags:
         if self.dataset is not None:
             datasets.require_known(self.dataset)
         _ = self.site  # Raises for what cannot be allowed.
+        if self.site_file is not None:
+            from fedclient.policy.policy import read_policy
+
+            read_policy(self.site_file)
         if self.replicas is not None and self.shard is not None:
             raise ConfigError(
                 "--replicas gives each replica its part of --dataset; leave out --shard, or --replicas"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +26,10 @@ class OwnData(Protocol):
     @property
     def class_names(self) -> tuple[str, ...]:
         """Classes that occur."""
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """How many examples each class has."""
 
     def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
         """The data with the labels and the image size of a run."""
@@ -54,6 +59,7 @@ class OwnDataset:
                 self._chosen = read_partition(partition, num_shards, len(train.labels))[i]
         self._image_shape = train.image_shape
         self._class_names = train.class_names
+        self._counts = np.bincount(train.labels[self._chosen], minlength=len(train.class_names))
 
     @property
     def examples(self) -> int:
@@ -64,6 +70,11 @@ class OwnDataset:
     def class_names(self) -> tuple[str, ...]:
         """Classes of the data set."""
         return self._class_names
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """How many of the chosen examples each class has."""
+        return dict(zip(self._class_names, self._counts.tolist(), strict=True))
 
     def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
         """The data at the image size and with the labels of the run."""
@@ -99,6 +110,11 @@ class OwnPictures:
     def class_names(self) -> tuple[str, ...]:
         """Names of the folders."""
         return tuple(sorted({name for name, _ in self._pictures}))
+
+    @property
+    def class_counts(self) -> dict[str, int]:
+        """Pictures in each folder."""
+        return dict(Counter(name for name, _ in self._pictures))
 
     def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> datasets.Dataset:
         """The pictures, decoded, with the labels of the run."""

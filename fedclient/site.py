@@ -1,4 +1,7 @@
-"""What a site lets a server ask of its client: which code runs, and how much of the machine it takes."""
+"""What a site lets a server ask of its client: which code runs, and how much of the machine it takes.
+
+These limits hold always, and come from flags; what may leave the site is for `fedclient.policy`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from common.models import names
 
 BYTES_PER_PARAMETER = 64
 """Memory that goes with a parameter a site allows: its copies in training, batches and data."""
+MODULES = "modules"
+"""The rule by which a server may name code; site.toml has it too."""
 MOST_SHOWN = 80
 """Characters of a server's words in an error."""
 
@@ -42,30 +47,29 @@ class Site:
     def require_model(self, name: str) -> None:
         """Raises unless a server may have this client build the model of this name."""
         if self.model is None:
-            self._require_code("model", name, name in names.BUILT_IN)
+            self.require_code("model", name, name in names.BUILT_IN)
         elif name != self.model:
             shown = printable(name, MOST_SHOWN)
             raise RefusedError(
-                f"the run trains model {shown!r}, this client takes {self.model} only; change its --model"
+                f"the run trains model {shown!r}, this client takes {self.model} only; change its --model",
+                "model",
             )
 
     def require_dataset(self, name: str) -> None:
         """Raises unless a server may have this client load the data set of this name."""
-        self._require_code("data set", name, name in DATASETS)
+        self.require_code("data set", name, name in DATASETS)
 
-    def require_function(self, kind: str, name: str) -> None:
-        """Raises unless a server may have this client call the function of this name."""
-        self._require_code(kind, name, built_in=False)
-
-    def _require_code(self, kind: str, name: str, built_in: bool) -> None:
+    def require_code(self, kind: str, name: str, built_in: bool = False) -> None:
+        """Raises unless a server may have this client load what it names `module:function`, of any kind."""
         if built_in or name in self.plugins:
             return
         shown = printable(name, MOST_SHOWN)
         if shown != name or not plugin.is_well_formed(name):
-            raise RefusedError(f"the server names {kind} {shown!r}, which is not built in here")
+            raise RefusedError(f"the server names {kind} {shown!r}, which is not built in here", MODULES)
         raise RefusedError(
             f"the server names {kind} {name}, code on this client's machine that its owner has not allowed; "
-            f"to allow it, start the client with --allow-plugin {name}"
+            f"to allow it, start the client with --allow-plugin {name}",
+            MODULES,
         )
 
     def require_parameters(self, count: int) -> None:
@@ -73,7 +77,8 @@ class Site:
         if count > self.max_parameters:
             raise RefusedError(
                 f"the model has {count} parameters, this client takes {self.max_parameters}; "
-                f"to allow it, start the client with --max-parameters {count}"
+                f"to allow it, start the client with --max-parameters {count}",
+                "max_parameters",
             )
 
     def require_steps(self, steps: int) -> None:
@@ -81,7 +86,8 @@ class Site:
         if steps > self.max_steps:
             raise RefusedError(
                 f"a round has {steps} local steps, this client takes {self.max_steps}; "
-                f"to allow it, start the client with --max-steps {steps}"
+                f"to allow it, start the client with --max-steps {steps}",
+                "max_steps",
             )
 
     def require_memory(self, what: str, num_bytes: int) -> None:
@@ -90,5 +96,6 @@ class Site:
             least = -(-num_bytes // BYTES_PER_PARAMETER)
             raise RefusedError(
                 f"{what} would take about {num_bytes >> 20} MB, this client gives {self.max_bytes >> 20}; "
-                f"to allow it, start the client with --max-parameters {least}"
+                f"to allow it, start the client with --max-parameters {least}",
+                "max_parameters",
             )

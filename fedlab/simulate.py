@@ -32,8 +32,9 @@ from common.tensors.torch_views import bind
 from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
+from fedclient.rpc.seat import Seat
 from fedclient.run.daemon import Daemon
 from fedclient.run.prepare import Build
 from fedclient.site import Site

@@ -91,6 +91,8 @@ class Hostile:
         """By client and name of the call."""
         self.reasons: dict[str, str] = {}
         """Of clients that left."""
+        self.rules: dict[str, str] = {}
+        """Of the sites of clients that left."""
 
     def join(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """A seat that is bad, or one in a run that is."""
@@ -110,6 +112,7 @@ class Hostile:
         self.calls[header.client]["PushUpdate"] += 1
         if header.leaving:
             self.reasons[header.client] = header.declined
+            self.rules[header.client] = header.refused_rule
         for _ in frames:
             pass
         return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED).SerializeToString()

@@ -28,7 +28,7 @@ MAY_IMPORT = {
 ONLY_IN = {
     "click": ("common/commandline.py", "*/cli.py", "fedserver/keys/cli.py", "fedclient/keys/cli.py"),
     "fcntl": ("common/locks.py",),
-    "cryptography": ("common/access", "fedserver/keys"),
+    "cryptography": ("common/access", "fedserver/keys", "fedclient/keys"),
     "grpc": (
         "common/access",
         "fedserver/server.py",

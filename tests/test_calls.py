@@ -219,7 +219,13 @@ def test_errors_and_status_codes_are_one_table() -> None:
     assert status_of(OSError()) == OTHER
     assert type(error_of(OTHER, "x")) is UnavailableError, "the disk of a server may be well again"
     crossing = {kind for meaning in MEANINGS for kind in meaning.raised}
-    here = {errors.ConfigError, errors.DataError, errors.StateError, errors.DiskError, errors.RunError}
+    here: set[type[FedError]] = {
+        errors.ConfigError,
+        errors.DataError,
+        errors.StateError,
+        errors.DiskError,
+        errors.RunError,
+    }
     here |= {errors.RefusedError}  # It ends the client; the server hears of it in an update's place.
     here.add(errors.LeftOutError)
     by_grpc = {errors.TooLargeError, errors.NoConnectionError, errors.OverdueError}

@@ -22,9 +22,9 @@ from common.tensors.classes import FrozenTensors, TensorClass, TensorClasses
 from common.tensors.layout import NOTHING, Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
-from fedclient.rpc.connection import Seat
 from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import receive_round
+from fedclient.rpc.seat import Seat
 from fedclient.run.prepare import seated_classes
 from fedclient.store.memory_state import MemoryState
 from fedclient.store.state import RunFiles

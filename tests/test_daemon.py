@@ -257,7 +257,7 @@ def test_a_client_whose_site_allows_no_plug_in_leaves_and_both_sides_say_why(fed
     assert federation.exit_code("b") == 1
     line = "to allow it, start the client with --allow-plugin problem:network"
     assert federation.log("b").splitlines()[-1].endswith(line)
-    assert re.search(f"b leaves: .*{line}", federation.log("server"))
+    assert re.search(f"site b refused: rule modules: .*{line}", federation.log("server"))
 
 
 def test_a_diverging_federation_ends_with_a_reason(federation: Federation) -> None:

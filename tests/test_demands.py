@@ -12,8 +12,8 @@ import pytest
 from common.errors import FedError, RefusedError
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from fedclient.rpc.connection import Seat
 from fedclient.rpc.reasons import MOST, told
+from fedclient.rpc.seat import Seat
 from fedclient.run.demands import MAX_EXAMPLE_VALUES, Demands
 from fedclient.site import Site
 from tests.rules import rules

@@ -21,7 +21,7 @@ from tests.fuzz.target import CORPUS, Target, stored
 from tests.fuzz.targets import TARGETS
 
 MAX_CORPUS_BYTES = 1 << 20
-SLOW = {"calls": 60, "capture": 40, "commands": 20, "run-dir": 60, "data-set": 60}
+SLOW = {"calls": 60, "capture": 40, "commands": 20, "run-dir": 60, "data-set": 60, "outbox": 40}
 """Examples of the targets that do much for each."""
 names = pytest.mark.parametrize("name", TARGETS)
 

@@ -259,5 +259,5 @@ def test_a_site_that_allows_a_plug_in_runs_it(federation: Federation) -> None:
             assert (federation.folder / "ran").exists()
     assert "expected factory(num_classes) -> nn.Module, got NoneType" in server.reasons["model-plugin"]
     line = "the run trains model 'problem:network', this client takes evil:main only; change its --model"
-    assert federation.log(name).splitlines()[-1] == f"Error: {line}"
-    assert server.reasons[name] == line
+    assert federation.log(name).splitlines()[-1] == f"Error: rule model: {line}"
+    assert server.reasons[name] == f"rule model: {line}"

@@ -139,7 +139,9 @@ def test_a_key_that_others_can_read_or_that_is_none_is_not_used(tmp_path: Path) 
         make_request(tmp_path, "a/b")
 
 
-def test_a_site_with_a_key_of_its_own_trains(authority: Authority, federation: Federation) -> None:
+def test_a_site_with_a_key_of_its_own_trains_and_signs_what_leaves(
+    authority: Authority, federation: Federation
+) -> None:
     site = federation.folder / "site"
     authority.sign(make_request(site, "a"))
     for name in ("ca.pem", "a.pem"):
@@ -147,6 +149,12 @@ def test_a_site_with_a_key_of_its_own_trains(authority: Authority, federation: F
     federation.server(
         "--num-clients", "1", "--rounds", "1", "--local-steps", "1", "--certs", str(authority.folder)
     )
-    federation.client("a", "--certs", str(site))
+    (federation.folder / "site.toml").write_text("require_tls = true\n")
+    federation.client("a", "--certs", str(site), "--site", "site.toml")
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [1]
+    state = ["--state-dir", str(federation.folder / "state" / "a")]
+    command = ["outbox", "verify", *state, "--certs", str(site), "--name", "a"]
+    verified = CliRunner().invoke(fedclient, command)
+    key = make_request(site, "a").fingerprint
+    assert verified.output == f"2 entries, whole and as they were written; signed with key {key}\n"

@@ -367,7 +367,7 @@ def test_a_loss_and_a_transform_come_from_the_clients_own_directory(
     with pytest.raises(ConfigError, match="no module 'absent' in the current directory"):
         transformed(digits, "absent:function")
     with pytest.raises(RefusedError, match="--allow-plugin own_task:softer"):
-        Site().require_function("loss", "own_task:softer")
+        Site().require_code("loss", "own_task:softer")
 
 
 @pytest.mark.slow

@@ -30,9 +30,10 @@ from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.tensors.torch_views import flatten
 from common.wire.chunks import START, Position
 from fedclient import events
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, ReceivedRound, RunEnded, UpdateLost
+from fedclient.rpc.seat import Seat
 from fedclient.run.demands import Demands
 from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
@@ -79,7 +80,7 @@ class Server(Connection):
         position: Position = self._answer("progress", stored_update.round)
         return position
 
-    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> PushReply:
+    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False, rule: str = "") -> PushReply:
         """Heard."""
         reply: PushReply = self._answer("leave" if leaving else "decline", r, reason)
         return reply

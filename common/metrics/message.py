@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from common.errors import WireError
 from common.records.sites import SiteCounts
@@ -27,6 +28,14 @@ def to_message(counts: SiteCounts, num_classes: int) -> pb.SiteCounts:
         counts=[number for _, _, number in counts.confusion],
         pairs=counts.pairs,
     )
+
+
+def supports_in(message: pb.SiteCounts, num_classes: int) -> list[int]:
+    """Examples of each class that occurs in counts."""
+    support: Counter[int] = Counter()
+    for cell, number in zip(message.cells, message.counts, strict=True):
+        support[cell // num_classes] += number
+    return [*support.values()]
 
 
 def from_message(message: pb.SiteCounts, num_classes: int) -> SiteCounts:

@@ -10,7 +10,18 @@ from typing import get_args
 
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
-from common.records.client import Baseline, KnownRun, Owner
+from common.records.client import (
+    APPROVALS,
+    OUTBOX,
+    OUTBOX_HEAD,
+    AskedApproval,
+    Baseline,
+    GivenApproval,
+    KnownRun,
+    OutboxEntry,
+    OutboxHead,
+    Owner,
+)
 from common.records.conformal import ConformalRecord
 from common.records.provenance import Provenance
 from common.records.rounds import RoundRecord
@@ -124,6 +135,13 @@ STATE_DIRECTORY = (
         "run-ID/midround.safetensors",
         "Where a long round is: y_i, momentum, random state, steps. A restarted client goes on from there.",
     ),
+    Entry(
+        "site.toml", "What may leave; see [site-policy.md](site-policy.md). Only there are the files below."
+    ),
+    Entry(OUTBOX, "What has left, one entry a line, each bound to the one before by its hash.", OutboxEntry),
+    Entry(OUTBOX_HEAD, "The end of that log, so that entries missing there are noticed.", OutboxHead),
+    Entry(f"{APPROVALS}/KIND.json", "A kind of run that was asked for.", AskedApproval),
+    Entry(f"{APPROVALS}/KIND.approved.json", "That it is approved; remove it to undo that.", GivenApproval),
 )
 
 

@@ -6,8 +6,9 @@ from common.errors import UnavailableError
 from common.events import Emit
 from common.tensors.layout import Flat
 from fedclient.evaluation.events import Evaluated, EvaluationRejected
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.round_stream import ON_THE_WAY
+from fedclient.rpc.seat import Seat
 from fedclient.training.task import Task
 from fedclient.training.train import Trainer
 

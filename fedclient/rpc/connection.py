@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 
-from common.errors import OverdueError, UnavailableError, WireError
+from common.errors import OverdueError, UnavailableError
 from common.metrics.message import to_message
-from common.models.spec import ModelSpec
 from common.records.sites import SiteCounts
 from common.tensors.layout import NOTHING, Layout
 from common.wire.calls import CALLS
@@ -20,53 +16,11 @@ from fedclient.rpc.download import Download
 from fedclient.rpc.reasons import told
 from fedclient.rpc.replies import PushReply, intact, push_reply
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost, receive_round
+from fedclient.rpc.seat import Seat, seat_of
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
-
-MAX_SHARD = 1 << 24
-"""Examples; their numbers make a message of almost the largest size."""
-
-
-@dataclass(frozen=True)
-class Seat:
-    """What a client learns by joining."""
-
-    run_id: str
-    index: int
-    num_clients: int
-    seed: int
-    model: ModelSpec
-    fingerprint: str
-    class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    dataset: str | None
-    """None for a client with data of its own."""
-    indices: list[int]
-    lease_s: float = 0.0
-    """A client that is silent for longer is not waited for; 0: there is no such limit."""
-    sign_s: float = 0.0
-    """A client that works gives a sign of life so often; 0: the server asks for none."""
-    personal: tuple[str, ...] = ()
-    """Tensors that stay here."""
-    frozen: tuple[str, ...] = ()
-    """Tensors that stay as they are."""
-    frozen_digest: str = ""
-    """Of their values."""
-    evaluates: bool = False
-    """Whether the server has no data, so that its clients evaluate x."""
-    loss: str = ""
-    """module:function of the client's, in place of the cross-entropy."""
-    transform: str = ""
-    """The same, for its examples."""
-
-    @property
-    def functions(self) -> list[tuple[str, str]]:
-        """Code of the client's that the server names, with what it is for."""
-        named = [("loss", self.loss), ("transform", self.transform)]
-        return [(kind, name) for kind, name in named if name]
 
 
 class Connection:
@@ -80,6 +34,8 @@ class Connection:
         """Whether a call for a round is open that the server has not answered."""
         self.spoke_at = time.monotonic()
         """When the server last heard something, or answered what it was asked."""
+        self.awaiting_rule = ""
+        """Under which rule the site has yet to decide; the server is told with every sign of life."""
         self._data_dir = data_dir
 
     def __enter__(self) -> Connection:
@@ -108,39 +64,8 @@ class Connection:
             test_examples=test_examples,
         )
         reply = intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
-        if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
-            raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         self.spoke_at = time.monotonic()
-        _require_times(reply)
-        if len(reply.shard.indices) > MAX_SHARD:
-            raise WireError.broken_contract(f"a shard has {MAX_SHARD} examples at the most")
-        return Seat(
-            run_id=reply.run_id,
-            index=reply.index,
-            num_clients=reply.num_clients,
-            seed=reply.seed,
-            model=ModelSpec(
-                name=reply.model.name,
-                num_classes=reply.model.num_classes,
-                image_shape=tuple(reply.model.image_shape),
-                dtype=reply.model.dtype,
-                width=reply.model.width,
-            ),
-            fingerprint=reply.model.fingerprint,
-            class_names=tuple(reply.model.class_names),
-            mean=tuple(reply.model.mean),
-            std=tuple(reply.model.std),
-            dataset=reply.shard.dataset if reply.HasField("shard") else None,
-            indices=list(reply.shard.indices),
-            lease_s=reply.lease_seconds,
-            sign_s=reply.sign_seconds,
-            personal=tuple(reply.model.personal),
-            frozen=tuple(reply.model.frozen),
-            frozen_digest=reply.model.frozen_sha256,
-            evaluates=reply.HasField("site_task"),
-            loss=reply.site_task.loss,
-            transform=reply.site_task.transform,
-        )
+        return seat_of(reply)
 
     def pull(
         self,
@@ -193,7 +118,9 @@ class Connection:
     def renew(self, seat: Seat, *, going: bool = False) -> None:
         """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
         self.spoke_at = time.monotonic()
-        request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
+        request = pb.RenewRequest(
+            run_id=seat.run_id, client=self._name, going=going, awaiting_rule=self.awaiting_rule
+        )
         intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
@@ -221,11 +148,19 @@ class Connection:
 
         return self._pushed(frames())
 
-    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False) -> PushReply:
-        """Says that there will be no update for this round or, if `leaving`, for any later one."""
+    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False, rule: str = "") -> PushReply:
+        """Says that there will be no update for this round or, if `leaving`, for any later one.
+
+        `rule` is the site's, if one forbids it.
+        """
         declined = told(reason, self._data_dir)
         header = pb.UpdateHeader(
-            run_id=seat.run_id, client=self._name, round=r, declined=declined, leaving=leaving
+            run_id=seat.run_id,
+            client=self._name,
+            round=r,
+            declined=declined,
+            leaving=leaving,
+            refused_rule=rule,
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 
@@ -244,10 +179,3 @@ class Connection:
     def _pushed(self, frames: Iterator[bytes]) -> PushReply:
         reply = intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
         return push_reply(reply)
-
-
-def _require_times(reply: pb.JoinReply) -> None:
-    if not 0 <= reply.lease_seconds < math.inf:
-        raise WireError.broken_contract(f"a lease has a length in seconds, got {reply.lease_seconds}")
-    if not 0 <= reply.sign_seconds < math.inf:
-        raise WireError.broken_contract(f"signs are seconds apart, got {reply.sign_seconds}")

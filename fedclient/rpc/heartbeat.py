@@ -8,7 +8,8 @@ from contextlib import suppress
 from types import TracebackType
 
 from common.errors import FedError
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
+from fedclient.rpc.seat import Seat
 
 PER_LEASE = 3
 """Signs in the time of a lease, so that one or two may be lost."""

@@ -18,9 +18,12 @@ from common.models.build import build_model
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.events import ConnectionLost, Joined, Joining, RunFinished, Stopped
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.policy.gate import Gate
+from fedclient.policy.guarded import GuardedConnection
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.heartbeat import Heartbeat
 from fedclient.rpc.round_stream import RunEnded
+from fedclient.rpc.seat import Seat
 from fedclient.run.backoff import Backoff
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.prepare import Build, left_over, prepare
@@ -43,9 +46,14 @@ class Daemon:
         emit: Emit,
         capture: CaptureWriter | None = None,
         build: Build = build_model,
+        gate: Gate | None = None,
     ) -> None:
-        """`build` makes the model; clients that take turns in one process can do with one."""
+        """`build` makes the model; clients that take turns in one process can do with one.
+
+        `gate` is for a client whose site has a policy.
+        """
         self._config = config
+        self._gate = gate
         self._build = build
         self._state = state
         self._emit = of_client(emit, config.name)
@@ -128,7 +136,10 @@ class Daemon:
         return ended
 
     def _connection(self) -> Connection:
-        return Connection(self._transport(), self._config.name, self._config.data_dir)
+        name, data_dir = self._config.name, self._config.data_dir
+        if self._gate is not None:
+            return GuardedConnection(self._transport(), name, data_dir, self._gate, self._emit)
+        return Connection(self._transport(), name, data_dir)
 
     def _transport(self) -> Transport:
         window = WINDOW_BYTES if self._down is None else PACED_WINDOW_BYTES

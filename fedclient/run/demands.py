@@ -12,7 +12,7 @@ from common.models.build import count_parameters
 from common.models.names import BUILT_IN
 from common.server_step.rules import Rules
 from common.tensors.layout import DTYPES, Layout, Purpose
-from fedclient.rpc.connection import Seat
+from fedclient.rpc.seat import Seat
 from fedclient.site import Site
 
 MAX_WIDTH = 64.0
@@ -36,7 +36,7 @@ class Demands:
             site.require_dataset(seat.dataset)
         _require_sense(seat)
         for kind, name in seat.functions:
-            site.require_function(kind, name)
+            site.require_code(kind, name)
         self._itemsize = DTYPES[self._model.dtype].storage.itemsize
         self._parameters = 0
         if not plugin.is_plugin(self._model.name):

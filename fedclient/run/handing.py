@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.metrics.message import to_message
-from fedclient.rpc.connection import Seat
+from fedclient.rpc.seat import Seat
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task, Update
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.records.client import KnownRun
-from fedclient.rpc.connection import Seat
+from fedclient.rpc.seat import Seat
 from fedclient.training.task import Task
 
 

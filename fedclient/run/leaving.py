@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.errors import AccessError, DiskError, FedError, RunError, UnavailableError, UnknownClientError
+from common.errors import (
+    AccessError,
+    DiskError,
+    FedError,
+    RefusedError,
+    RunError,
+    UnavailableError,
+    UnknownClientError,
+)
 from common.events import Emit
 from fedclient.events import LeavingUnheard
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
+from fedclient.rpc.seat import Seat
 
 
 @contextmanager
@@ -22,7 +31,8 @@ def leaving_on_failure(connection: Connection, seat: Seat, emit: Emit) -> Iterat
     except Exception as error:
         known = error if isinstance(error, FedError) else RunError(f"training failed: {error!r}")
         try:
-            connection.decline(seat, 0, str(known), leaving=True)
+            rule = known.rule if isinstance(known, RefusedError) else ""
+            connection.decline(seat, 0, str(known), leaving=True, rule=rule)
         except FedError as untold:
             # It must not take the place of the reason, or the client would try again what cannot work.
             emit(LeavingUnheard(reason=str(untold)))

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from common.access.credentials import Access
 from common.errors import ConfigError, RunError
 from common.events import Emit
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.flags import Flags
+from fedclient.keys.signatures import signer_of
+from fedclient.outbox.log import Outbox, Signer
 from fedclient.own_data import OwnData, OwnDataset, OwnPictures
+from fedclient.policy.events import PolicyInForce
+from fedclient.policy.facts import Facts
+from fedclient.policy.gate import Gate
+from fedclient.policy.policy import Policy, policy_of
+from fedclient.policy.told import ToldData
 from fedclient.replicas.identity import Identity
 from fedclient.run.daemon import Daemon
 
@@ -22,13 +31,15 @@ def live(identity: Identity, emit: Emit) -> None:
     # Not before forks: whoever has looked for a GPU makes it unusable for its children.
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    policy, gate = _policy(identity, emit)
+    own = _own_data(flags, emit)
     config = ClientConfig(
         server=flags.server,
         name=identity.name,
         data_dir=flags.data_dir,
-        own_data=_own_data(flags, emit),
+        own_data=None if own is None else ToldData(own, policy),
         test_data=_test_data(flags, emit),
-        site=flags.site,
+        site=replace(flags.site, plugins=frozenset(policy.modules)),
         threads=flags.threads,
         device=flags.device,
         save_every_s=flags.save_every,
@@ -38,9 +49,31 @@ def live(identity: Identity, emit: Emit) -> None:
         access=identity.access,
     )
     capture = CaptureWriter(flags.capture, emit) if flags.capture is not None else None
-    end = Daemon(config, identity.state, emit, capture).run()
+    end = Daemon(config, identity.state, emit, capture, gate=gate).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
+
+
+def _policy(identity: Identity, emit: Emit) -> tuple[Policy, Gate | None]:
+    """What may leave, with the code that flags allow, and what sees to it where there is a site.toml."""
+    flags, state_dir, access = identity.flags, identity.state.path, identity.access
+    found = policy_of(flags.site_file, state_dir)
+    policy, path = found or (Policy(), None)
+    pinned = () if flags.model is None else (flags.model,)
+    policy = replace(policy, modules=(*policy.modules, *flags.allow_plugin))
+    if path is None:
+        return policy, None
+    outbox = Outbox(state_dir, _signer(access), emit)
+    emit(PolicyInForce(client=identity.name, file=path, outbox=outbox.path))
+    facts = Facts(server=flags.server, encrypted=access.certs is not None)
+    return policy, Gate(replace(policy, modules=(*policy.modules, *pinned)), state_dir, outbox, facts)
+
+
+def _signer(access: Access) -> Signer | None:
+    """The key of the site's certificate, if it has one."""
+    if access.certs is None or access.read().certificate is None:
+        return None
+    return signer_of(access.files()[1])
 
 
 def _own_data(flags: Flags, emit: Emit) -> OwnData | None:

@@ -25,7 +25,7 @@ from fedclient.evaluation.events import TestUnused
 from fedclient.evaluation.transform import transformed
 from fedclient.events import StoredUpdateDamaged, StoredUpdateFound
 from fedclient.midround.saving import Saving
-from fedclient.rpc.connection import Seat
+from fedclient.rpc.seat import Seat
 from fedclient.run.demands import Demands
 from fedclient.store.run_state import ClientState, RunState
 from fedclient.store.stored_update import Sender, StoredUpdate

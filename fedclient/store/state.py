@@ -47,6 +47,11 @@ class StateDir:
                 f"--state-dir {path} cannot be written: {error.strerror}; choose another"
             ) from error
 
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._path
+
     def __enter__(self) -> StateDir:
         if not lock(self._lock):
             self._lock.close()

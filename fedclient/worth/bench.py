@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from common.data.batches import Batches
-from common.data.datasets import Dataset
 from common.errors import DataError, WrongRunError
 from common.models.build import build_model, tensor_specs
 from common.models.memory_format import memory_format
@@ -120,28 +119,3 @@ class Bench:
         """How often a model is right."""
         bind(self._model, tensor_views(self.layout, x.copy()))
         return confusion(self._model, test.batches, test.indices, self.run.num_classes)
-
-
-class TestSplit:
-    """The test split of a data set, as a client's data."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    @property
-    def examples(self) -> int:
-        """How many there are."""
-        return len(self._dataset.labels)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Classes of the data set."""
-        return self._dataset.class_names
-
-    def load(self, class_names: tuple[str, ...], image_shape: tuple[int, ...]) -> Dataset:
-        """The data at the image size and with the labels of the run."""
-        from common.data import datasets
-
-        own = datasets.relabelled(self._dataset, class_names)
-        pictures = len(image_shape) == len(own.image_shape) == 3
-        return datasets.resized(own, (image_shape[1], image_shape[2])) if pictures else own

@@ -155,11 +155,8 @@ def _from_server(bench: Bench, state_dir: Path, server: str, name: str, **given:
 def _tests(test: str | None, given: dict[str, Any], emit: Emit) -> OwnData | None:
     if test is None:
         return None
+    from fedclient.own_data import OwnDataset, OwnPictures
+
     if Path(test).is_dir():
-        from fedclient.own_data import OwnPictures
-
         return OwnPictures(Path(test), emit)
-    from common.data import datasets
-    from fedclient.worth.bench import TestSplit
-
-    return TestSplit(datasets.load(test, "test", given["data_dir"], emit=emit))
+    return OwnDataset(test, given["data_dir"], None, emit, split="test")

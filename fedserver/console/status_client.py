@@ -56,7 +56,6 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
     counts: dict[str, dict[str, int]] = {direction: {} for direction in DIRECTIONS}
     for count in reply.bytes:
         counts.setdefault(count.direction, {})[count.purpose] = count.bytes
-    last = reply.last if reply.HasField("last") else None
     return {
         "run_id": reply.run_id,
         "algorithm": reply.algorithm,
@@ -77,17 +76,11 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
                 "state": client.state,
                 "last_seen_seconds": _if_known(client, "last_seen_seconds"),
                 "reason": client.reason,
+                "rule": client.rule,
             }
             for client in reply.clients
         ],
-        "last": None
-        if last is None
-        else {
-            "round": last.round,
-            "accuracy": last.accuracy,
-            "loss": last.loss,
-            "seconds": _if_known(last, "seconds"),
-        },
+        "last": _last(reply.last) if reply.HasField("last") else None,
         "sites": _sites(reply.sites) if reply.HasField("sites") else None,
         "bytes": counts,
         "traffic": _traffic(reply),
@@ -96,6 +89,16 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "left_out": [
             {"client": each.client, "rounds": each.rounds, "reason": each.reason} for each in reply.left_out
         ],
+    }
+
+
+def _last(found: pb.RoundResult) -> dict[str, Any]:
+    """The last evaluation."""
+    return {
+        "round": found.round,
+        "accuracy": found.accuracy,
+        "loss": found.loss,
+        "seconds": _if_known(found, "seconds"),
     }
 
 

@@ -32,17 +32,7 @@ def show_status(status: dict[str, Any]) -> None:
             style="bold red",
             highlight=False,
         )
-    clients = Table("client", "number", "examples", "last counted", "state", "last seen")
-    for client in status["clients"]:
-        clients.add_row(
-            client["name"],
-            "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
-            str(client["examples"]),
-            str(client["counted_round"]),
-            f"{client['state']}: {client['reason']}" if client["reason"] else client["state"],
-            _ago(client["last_seen_seconds"]),
-        )
-    console.print(clients)
+    console.print(_clients(status["clients"]))
     if status["others"]:
         console.print(f"and {status['others']} others, whom an operator can see", highlight=False)
     if status["sites"] is not None:
@@ -65,6 +55,20 @@ def show_status(status: dict[str, Any]) -> None:
     console.print(by_client)
 
 
+def _clients(clients: list[dict[str, Any]]) -> Table:
+    table = Table("client", "number", "examples", "last counted", "state", "last seen")
+    for client in clients:
+        table.add_row(
+            client["name"],
+            "-" if client["last_seen_seconds"] is None else str(client["index"] + 1),
+            str(client["examples"]),
+            str(client["counted_round"]),
+            _state(client),
+            _ago(client["last_seen_seconds"]),
+        )
+    return table
+
+
 def _sites(found: dict[str, Any]) -> Table:
     """What clients found of x on data of their own, the worst of them marked."""
     rows = ({"all together": found["pooled"]} if found["pooled"] else {}) | found["clients"]
@@ -80,6 +84,12 @@ def _left_out(status: dict[str, Any]) -> str:
     told = [(each["client"], each["rounds"], each["reason"]) for each in status["left_out"]]
     closed = status["round"] - (status["phase"] == "training")
     return described(status["rounds_without"] or "some", closed, told)
+
+
+def _state(client: dict[str, Any]) -> str:
+    """What a client does, and why it takes no part; a site's refusal begins with the name of its rule."""
+    why = client["reason"] or (f"rule {client['rule']} of its site" if client["rule"] else "")
+    return f"{client['state']}: {why}" if why else str(client["state"])
 
 
 def _days_left(until: str | None) -> int | None:

@@ -60,8 +60,26 @@ class ClientJoined(Event):
 class ClientLeft(Event):
     """A client will not come back by itself."""
 
+    rule: str = ""
+    """Of its site, where that forbids to go on."""
+
     def text(self) -> str:
+        if self.rule:
+            prefix = f"rule {self.rule}: "
+            return f"site {self.client} refused: {prefix}{self.reason.removeprefix(prefix)}"
         return f"{self.client} leaves: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHeld(Event):
+    """A client does not go on before its site has decided."""
+
+    rule: str
+
+    def text(self) -> str:
+        return (
+            f"site {self.client} has yet to decide, under its rule {self.rule}; until then it is waited for"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

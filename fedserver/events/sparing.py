@@ -9,6 +9,7 @@ from common.events import Emit, Event
 from fedserver.access.token_bucket import TokenBucket
 from fedserver.events.clients import (
     ClientBack,
+    ClientHeld,
     ClientJoined,
     ClientLeft,
     ClientsAwaited,
@@ -16,7 +17,7 @@ from fedserver.events.clients import (
     LinesLeftOut,
 )
 
-COMING_AND_GOING = (ClientBack, ClientJoined, ClientLeft, ClientsAwaited, ClientStopped)
+COMING_AND_GOING = (ClientBack, ClientHeld, ClientJoined, ClientLeft, ClientsAwaited, ClientStopped)
 BURST, PER_SECOND = 10, 1 / 30
 MAX_NAMES = 20_000
 """Names that are remembered; before there are seats anybody can make some up."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from common.errors import Fault, WireError
 from common.events import Emit, unheard
-from fedserver.events.clients import ClientBack
+from fedserver.events.clients import ClientBack, ClientHeld
 from fedserver.members.leases import Leases
 
 SIGN_S = 5.0
@@ -47,6 +47,8 @@ class _Signs:
     stopped: bool = False
     has_round: int = 0
     """The last round that was sent to it."""
+    held_by: str = ""
+    """The rule under which its site has yet to decide."""
     told: bool = False
     """Whether people were told that it is missing, has stopped or has left."""
 
@@ -90,6 +92,17 @@ class Presence:
         signs = self._of(i)
         signs.stopped = signs.told = True
 
+    def held(self, i: int, name: str, rule: str) -> None:
+        """Client i does not go on before its site has decided under a rule; it does if there is none."""
+        signs = self._of(i)
+        if rule and rule != signs.held_by:
+            self._emit(ClientHeld(client=name, rule=rule))
+        signs.held_by = rule
+
+    def held_by(self, i: int) -> str:
+        """The rule under which its site has yet to decide; empty if there is none."""
+        return self._of(i).held_by
+
     def round_sent(self, i: int, r: int) -> None:
         """Client i gets a round."""
         signs = self._of(i)
@@ -126,6 +139,7 @@ class Presence:
         """An update of client i is on its way in."""
         signs = self._of(i)
         signs.uploads += 1
+        signs.held_by = ""
         try:
             with self.call(i), self.leases.held(i):
                 yield
@@ -170,6 +184,8 @@ class Presence:
         signs = self._of(i)
         if signs.uploads:
             return "uploading"
+        if signs.held_by:
+            return "held"
         return "training" if signs.has_round == r else "preparing"
 
     def silence(self, i: int) -> str:

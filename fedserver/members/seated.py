@@ -30,6 +30,8 @@ class Seated:
         one that cannot evaluate."""
         self._gone: dict[int, str] = {}
         """Why a client has left, by index."""
+        self._rules: dict[int, str] = {}
+        """Which rule of its site made a client leave, by index."""
         self._shards: Sequence[Sequence[int]] | None = None
 
     def get(self, name: str) -> Member:
@@ -72,11 +74,16 @@ class Seated:
         own = self._test_examples[i]
         return 0 if own is None else own or held_out
 
-    def leave(self, member: Member, reason: str) -> bool:
+    def leave(self, member: Member, reason: str, rule: str = "") -> bool:
         """A client will not come back by itself, until it joins again; False if that was known."""
         known = member.index in self._gone
-        self._gone.setdefault(member.index, reason)
+        if not known:
+            self._gone[member.index], self._rules[member.index] = reason, rule
         return not known
+
+    def rule(self, i: int) -> str:
+        """The rule of its site because of which a client has left, or waits; empty if it is none of these."""
+        return self._rules.get(i, "") if i in self._gone else self.presence.held_by(i)
 
     @property
     def gone(self) -> dict[int, str]:

@@ -34,7 +34,7 @@ from fedserver.rpc.own_view import own_view
 from fedserver.rpc.places import QuickPlaces
 from fedserver.rpc.seat import own_data, seat_reply, write_members
 from fedserver.rpc.status import finished, status_reply
-from fedserver.rpc.update import MAX_REASON
+from fedserver.rpc.update import MAX_REASON, rule_name
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
 from fedserver.run.round import Declined, Outcome
@@ -164,7 +164,8 @@ class Service:
         header = opening.header
         member = self._member(header.run_id, header.client, caller)
         if header.leaving:
-            self._leave(member, printable(header.declined, MAX_REASON) or "no reason given")
+            reason = printable(header.declined, MAX_REASON) or "no reason given"
+            self._leave(member, reason, rule_name(header.refused_rule))
             return pb.PushUpdateReply(outcome=pb.PushUpdateReply.ACCEPTED)
         outcome = self._board.verdict(member.index, header.round)
         if outcome is Outcome.ACCEPTED:
@@ -199,6 +200,7 @@ class Service:
             member = self._member(request.run_id, request.client, caller)
             if self._config.lease is None:
                 self._members.presence.gives_signs(member.index, True)
+            self._members.presence.held(member.index, member.name, rule_name(request.awaiting_rule))
             if request.going:
                 self._members.presence.says_good_bye(member.index)
                 self._emit(
@@ -223,10 +225,10 @@ class Service:
         if name in self._members.by_name:
             self._leave(self._members.get(name), reason)
 
-    def _leave(self, member: Member, reason: str) -> None:
+    def _leave(self, member: Member, reason: str, rule: str = "") -> None:
         """No round that has enough others waits for this client until it joins again."""
-        if self._members.leave(member, reason):
-            self._emit(ClientLeft(client=member.name, reason=reason))
+        if self._members.leave(member, reason, rule):
+            self._emit(ClientLeft(client=member.name, reason=reason, rule=rule))
             self._members.presence.told(member.index)
         self._board.look_again()
         if self._board.phase is Phase.FINISHED:

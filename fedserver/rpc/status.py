@@ -90,6 +90,7 @@ def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
             state=_state(board, members, member.index),
             last_seen_seconds=members.presence.silent_s(member.index),
             reason=gone.get(member.index, ""),
+            rule=members.rule(member.index),
         )
         for member in members.in_order()
     ]

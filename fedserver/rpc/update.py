@@ -21,6 +21,7 @@ MAX_TRAIN_S = 1e7
 """Four months."""
 MAX_REASON = 200
 """Characters of a client's own words that are kept."""
+_RULE = re.compile("[a-z_]{1,40}")
 
 
 def read_update(header: pb.UpdateHeader, num_classes: int) -> Update:
@@ -47,6 +48,11 @@ def require_announced(update: Update, examples: int | None) -> None:
         raise WireError.broken_contract(
             f"evaluation: client {update.client!r} evaluates on {examples} examples, got {found.examples}"
         )
+
+
+def rule_name(text: str) -> str:
+    """The rule that a client's site names; nothing for what is no name of a rule."""
+    return text if _RULE.fullmatch(text) else ""
 
 
 def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules) -> None:

@@ -13,8 +13,9 @@ from common.wire.chunks import chunk_frames, parsed
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import downward
 from common.wire.manifest import manifest
-from fedclient.rpc.connection import Connection, Seat
+from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
+from fedclient.rpc.seat import Seat
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.console.status_client import status_values

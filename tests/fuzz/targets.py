@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fuzz import captures, client, files, frames, keys, server
+from tests.fuzz import captures, client, files, frames, keys, server, sites
 from tests.fuzz.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -12,4 +12,5 @@ TARGETS: dict[str, Target] = {
     **captures.TARGETS,
     **files.TARGETS,
     **keys.TARGETS,
+    **sites.TARGETS,
 }

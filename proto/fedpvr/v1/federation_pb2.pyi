@@ -717,6 +717,7 @@ class UpdateHeader(_message.Message):
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
+    REFUSED_RULE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
@@ -742,6 +743,8 @@ class UpdateHeader(_message.Message):
     """Of x, on what the client keeps for validation."""
     train_seconds: _builtins.float
     """How long the client trained, for the run's record."""
+    refused_rule: _builtins.str
+    """With `leaving`: the rule of the client's site that forbids to go on, a name of lower-case letters and "_"."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Those of the round header with the update's codecs; CLIENT_CONTROL and, in a derived run, CONTROL left out."""
@@ -772,10 +775,11 @@ class UpdateHeader(_message.Message):
         resume_from: _tensor_pb2.Position | None = ...,
         train_seconds: _builtins.float = ...,
         evaluation: Global___SiteCounts | None = ...,
+        refused_rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
     _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015
@@ -850,11 +854,14 @@ class RenewRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
     GOING_FIELD_NUMBER: _builtins.int
+    AWAITING_RULE_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     going: _builtins.bool
     """The client's process ends now, and may come back and go on. Nothing else changes: rounds wait for it as before."""
+    awaiting_rule: _builtins.str
+    """Not empty: the client does not go on before its site has decided, under the rule of this name."""
     message_crc32c: _builtins.int
     def __init__(
         self,
@@ -862,11 +869,12 @@ class RenewRequest(_message.Message):
         run_id: _builtins.str = ...,
         client: _builtins.str = ...,
         going: _builtins.bool = ...,
+        awaiting_rule: _builtins.str = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "going", b"going", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "awaiting_rule", b"awaiting_rule", "client", b"client", "going", b"going", "message_crc32c", b"message_crc32c", "run_id", b"run_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -1218,6 +1226,7 @@ class ClientStatus(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     LAST_SEEN_SECONDS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RULE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     index: _builtins.int
     """Meaningless while the phase is WAITING."""
@@ -1226,12 +1235,14 @@ class ClientStatus(_message.Message):
     state: _builtins.str
     """waiting (for a seat or a round), preparing (it has a seat, and has not asked for the open round), training,
     uploading, answered; not heard of; stopped (it said good-bye and may come back); left (it cannot go on, or is not
-    admitted any more); gone (its lease is over).
+    admitted any more); gone (its lease is over); held (its site has yet to decide, `rule` says what).
     """
     last_seen_seconds: _builtins.float
     """How long ago it was last heard of."""
     reason: _builtins.str
     """Why it left."""
+    rule: _builtins.str
+    """The rule of its site because of which it left or waits."""
     def __init__(
         self,
         *,
@@ -1242,10 +1253,11 @@ class ClientStatus(_message.Message):
         state: _builtins.str = ...,
         last_seen_seconds: _builtins.float | None = ...,
         reason: _builtins.str = ...,
+        rule: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "last_seen_seconds", b"last_seen_seconds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "counted_round", b"counted_round", "examples", b"examples", "index", b"index", "last_seen_seconds", b"last_seen_seconds", "name", b"name", "reason", b"reason", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds", "counted_round", b"counted_round", "examples", b"examples", "index", b"index", "last_seen_seconds", b"last_seen_seconds", "name", b"name", "reason", b"reason", "rule", b"rule", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__last_seen_seconds: _TypeAlias = _typing.Literal["last_seen_seconds"]  # noqa: Y015
     _WhichOneofArgType__last_seen_seconds: _TypeAlias = _typing.Literal["_last_seen_seconds", b"_last_seen_seconds"]  # noqa: Y015
