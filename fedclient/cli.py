@@ -18,6 +18,7 @@ from common.access.quiet_grpc import import_grpc_quietly
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
+from fedclient.check.cli import check_command
 from fedclient.flags import Flags
 from fedclient.keys.cli import certs as certs_group
 from fedclient.replicas.events import Starting
@@ -203,6 +204,9 @@ def _load() -> None:
     torch.set_num_threads(1)
     import_grpc_quietly()
     import fedclient.run.live  # noqa: F401
+
+
+main.add_command(check_command(run, _load))
 
 
 def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:

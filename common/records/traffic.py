@@ -33,11 +33,13 @@ class PurposeBytes:
     """Control variates: c or c_i."""
     other: Count
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
+    canary: Count = 0
+    """Tensors of the rehearsal before round 1."""
 
     @property
     def total(self) -> int:
         """All purposes together."""
-        return self.model + self.buffer + self.control + self.other
+        return self.model + self.buffer + self.control + self.other + self.canary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,8 @@ class Rules:
     norm_bound: float | None = None
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
+    canary: bool = False
+    """Whether it is a rehearsal, of which nothing counts."""
 
     @property
     def method(self) -> Algorithm:
@@ -146,6 +148,7 @@ class Rules:
             aggregation="" if self.aggregation == "mean" else self.aggregation,
             norm_bound=self.norm_bound or 0.0,
             on_probation=self.on_probation,
+            canary=self.canary,
         )
         if self.local_steps is not None:
             header.local_steps = self.local_steps
@@ -185,6 +188,7 @@ class Rules:
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
             on_probation=tuple(header.on_probation),
+            canary=header.canary,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,13 +21,18 @@ from common.wire.chunks import Chunk, parsed, read_chunk
 from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
-PURPOSES = ("model", "buffer", "control", "other")
+CANARY = "canary"
+PURPOSES = ("model", "buffer", "control", "other", CANARY)
 PURPOSE_NAMES: dict[int, str] = {
     Purpose.MODEL: "model",
     Purpose.BUFFER: "buffer",
     Purpose.CONTROL: "control",
     Purpose.CLIENT_CONTROL: "control",
 }
+
+
+_MARKS = ("canary", "canary_pull_seconds")
+"""Fields that only the headers of a rehearsal have."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,8 @@ class CallReader:
         self.client = ""
         self.round = 0
         self.run_id = ""
+        self.canary = False
+        """Whether the tensors of this call are those of a rehearsal."""
 
     @property
     def awaits_reply(self) -> bool:
@@ -159,7 +166,8 @@ class CallReader:
             if message.tensor >= len(self._tensors):
                 return Content("chunk")
             spec = self._tensors[message.tensor]
-            return chunk_content(spec.purpose, spec.name, len(message.data))
+            content = chunk_content(spec.purpose, spec.name, len(message.data))
+            return replace(content, purpose=CANARY) if self.canary else content
         form, kind, teller = self._forms[up], "request" if up else "reply", message
         if form.framed:
             kind = message.WhichOneof("frame") or UNREADABLE.kind
@@ -167,6 +175,7 @@ class CallReader:
                 return Content(kind)
             teller = getattr(message, kind)
             self._tensors = getattr(teller, "tensors", ())
+            self.canary = any(field.name in _MARKS for field, _ in teller.ListFields())
         for name in form.tells:
             setattr(self, name, getattr(teller, name))
         return Content(kind)

@@ -96,7 +96,7 @@ class Connection:
         request = pb.JoinRequest(
             protocol_version=PROTOCOL_VERSION, client=self._name, own_data=own, gives_signs=True
         )
-        reply = _intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
+        reply = intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
         if not re.fullmatch(r"[0-9a-f]{1,64}", reply.run_id):
             raise WireError.broken_contract(f"a run id has hexadecimal digits, got {reply.run_id[:64]!r}")
         self.spoke_at = time.monotonic()
@@ -111,13 +111,7 @@ class Connection:
             index=reply.index,
             num_clients=reply.num_clients,
             seed=reply.seed,
-            model=ModelSpec(
-                name=reply.model.name,
-                num_classes=reply.model.num_classes,
-                image_shape=tuple(reply.model.image_shape),
-                dtype=reply.model.dtype,
-                width=reply.model.width,
-            ),
+            model=model_spec(reply.model),
             fingerprint=reply.model.fingerprint,
             class_names=tuple(reply.model.class_names),
             mean=tuple(reply.model.mean),
@@ -164,7 +158,7 @@ class Connection:
         while True:
             frames = self._transport.pull(CALLS["PullRound"], request)
             try:
-                return _intact(pb.RoundFrame, next(frames, b"")), frames
+                return intact(pb.RoundFrame, next(frames, b"")), frames
             except OverdueError:
                 continue
 
@@ -172,7 +166,7 @@ class Connection:
         """Gives a sign of life or, if `going`, says good-bye: the process ends, and may come back."""
         self.spoke_at = time.monotonic()
         request = pb.RenewRequest(run_id=seat.run_id, client=self._name, going=going)
-        _intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
+        intact(pb.RenewReply, self._transport.ask(CALLS["Renew"], sealed(request)))
 
     def progress(self, seat: Seat, stored_update: StoredUpdate) -> Position:
         """How much of an update the server already has."""
@@ -180,7 +174,7 @@ class Connection:
             run_id=seat.run_id, client=self._name, round=stored_update.round, update_id=stored_update.id
         )
         data = self._transport.ask(CALLS["UpdateProgress"], sealed(request))
-        reply = _intact(pb.UpdateProgressReply, data)
+        reply = intact(pb.UpdateProgressReply, data)
         return reply.received.tensor, reply.received.offset
 
     def push(self, sender: Sender, stored_update: StoredUpdate, start: Position = START) -> PushReply:
@@ -208,12 +202,23 @@ class Connection:
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 
     def _pushed(self, frames: Iterator[bytes]) -> PushReply:
-        reply = _intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
+        reply = intact(pb.PushUpdateReply, self._transport.push(CALLS["PushUpdate"], frames))
         outcome = name_of(pb.PushUpdateReply.Outcome.Name, reply.outcome)
         return PushReply(outcome, _fault(reply.fault), reply.message)
 
 
-def _intact(kind: type[M], data: bytes) -> M:
+def model_spec(message: pb.ModelSpec) -> ModelSpec:
+    """What a server says of its model, not looked at yet."""
+    return ModelSpec(
+        name=message.name,
+        num_classes=message.num_classes,
+        image_shape=tuple(message.image_shape),
+        dtype=message.dtype,
+        width=message.width,
+    )
+
+
+def intact(kind: type[M], data: bytes) -> M:
     """A message of this kind; one that a bad link has damaged is worth another try."""
     try:
         return parsed(kind, data)

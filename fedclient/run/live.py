@@ -24,7 +24,7 @@ def live(identity: Identity, emit: Emit) -> None:
         server=flags.server,
         name=identity.name,
         data_dir=flags.data_dir,
-        own_data=_own_data(flags, emit),
+        own_data=own_data(flags, emit),
         site=flags.site,
         threads=flags.threads,
         device=flags.device,
@@ -39,7 +39,8 @@ def live(identity: Identity, emit: Emit) -> None:
         raise RunError(f"the run ended early: {end.reason}")
 
 
-def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
+def own_data(flags: Flags, emit: Emit) -> OwnData | None:
+    """The data that a client brings along, if it does."""
     if flags.dataset is not None:
         return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from common.errors import WrongRunError
+from common.wire.chunks import PROTOCOL_VERSION
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.members.members import Members
 from fedserver.members.seated import Seated
 from fedserver.members.seats import Member
 from fedserver.run.run import Run
@@ -13,9 +16,45 @@ def write_members(run: Run, members: Seated) -> None:
     run.run_dir.write_config(run.record(members.in_order(), members.example_limit))
 
 
+def write_seats(run: Run, members: Members) -> None:
+    """A seat that was given after the start is on disk before its client hears of it."""
+    if members.unwritten:
+        try:
+            write_members(run, members)
+        except OSError:
+            members.unseat_unwritten()
+            raise
+        members.written_down()
+
+
+def require_version(version: int) -> None:
+    """Raises for a client that speaks otherwise."""
+    if version != PROTOCOL_VERSION:
+        raise WrongRunError(
+            f"this server speaks protocol version {PROTOCOL_VERSION}, the client {version}; "
+            "install the same release on both"
+        )
+
+
+def model_message(run: Run) -> pb.ModelSpec:
+    """What a client needs to build the model."""
+    prepared = run.prepared
+    return pb.ModelSpec(
+        name=prepared.model.name,
+        num_classes=prepared.model.num_classes,
+        image_shape=prepared.model.image_shape,
+        dtype=prepared.model.dtype,
+        width=prepared.model.width,
+        fingerprint=run.fingerprint,
+        class_names=prepared.class_names,
+        mean=prepared.mean,
+        std=prepared.std,
+    )
+
+
 def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
     """What a member is told of its seat."""
-    config, prepared = run.config, run.prepared
+    config = run.config
     shard = None if member.shard is None else pb.Shard(dataset=config.dataset, indices=member.shard)
     return pb.JoinReply(
         run_id=run.id,
@@ -23,17 +62,7 @@ def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
         num_clients=config.num_clients,
         rounds=config.rounds,
         seed=config.seed,
-        model=pb.ModelSpec(
-            name=prepared.model.name,
-            num_classes=prepared.model.num_classes,
-            image_shape=prepared.model.image_shape,
-            dtype=prepared.model.dtype,
-            width=prepared.model.width,
-            fingerprint=run.fingerprint,
-            class_names=prepared.class_names,
-            mean=prepared.mean,
-            std=prepared.std,
-        ),
+        model=model_message(run),
         shard=shard,
         lease_seconds=config.lease or 0.0,
         sign_seconds=sign_s,

@@ -31,7 +31,7 @@ class FederationStub:
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status codes, all
     calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
@@ -78,6 +78,10 @@ class FederationStub:
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
     """
+    Probe: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ProbeRequest, _federation_pb2.ProbeReply]
+    """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+    changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
+    """
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
@@ -85,7 +89,7 @@ class FederationAsyncStub(FederationStub):
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status codes, all
     calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
@@ -129,13 +133,17 @@ class FederationAsyncStub(FederationStub):
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
     """
+    Probe: _aio.UnaryUnaryMultiCallable[_federation_pb2.ProbeRequest, _federation_pb2.ProbeReply]  # type: ignore[assignment]
+    """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+    changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
+    """
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
     """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status codes, all
     calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
     UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
     has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
@@ -218,6 +226,16 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_federation_pb2.EvictReply, _abc.Awaitable[_federation_pb2.EvictReply]]:
         """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
         answered. Only an operator may ask for it.
+        """
+
+    @_abc_1.abstractmethod
+    def Probe(
+        self,
+        request: _federation_pb2.ProbeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.ProbeReply, _abc.Awaitable[_federation_pb2.ProbeReply]]:
+        """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+        changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
         """
 
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
