@@ -6,6 +6,7 @@ Rooms
     transport/ how messages reach the server: gRPC, paced, captured
     training/  K local steps                              store/     the state directory, or memory
     replicas/  many clients from one command: identities, the process that forks, threads
+    check/     is this site ready? looks, and takes no part
 What the site allows is `site`; `run.demands` holds what the server asks for against it, before it is done.
 
 A round, in order; x, c, y_i and c_i are named where they are

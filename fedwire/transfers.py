@@ -20,6 +20,7 @@ from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED, TopK
 from common.wire.encoding import Encoding
 from common.wire.manifest import read_manifest
+from common.wire.messages import is_canary
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture, CapturedMessage
 
@@ -164,6 +165,8 @@ class _Collector:
         header = self._header(message)
         if header.round == 0 or (isinstance(header, pb.UpdateHeader) and header.declined):
             return
+        if is_canary(header):
+            return  # Nothing of a rehearsal goes on.
         announced = tuple(spec.SerializeToString() for spec in header.tensors)
         encoding = self._encoding(announced, header)
         if encoding is None:

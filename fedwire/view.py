@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.errors import printable
-from common.wire.messages import PURPOSES
+from common.wire.messages import CANARY, PURPOSES
 from fedwire.diff import Difference
 from fedwire.source import MessageRow
 from fedwire.stats import Statistics
@@ -116,11 +116,13 @@ def _short(value: Any) -> str:
 def show_statistics(found: Statistics) -> None:
     """Tables by round, client and tensor, and the comparison."""
     screen = _Screen()
-    rounds = _Rows("round", "direction", *PURPOSES, "total", left=("direction",))
+    rehearsed = found.bytes.down.canary or found.bytes.up.canary
+    purposes = (*PURPOSES, CANARY) if rehearsed else PURPOSES
+    rounds = _Rows("round", "direction", *purposes, "total", left=("direction",))
     named = {("none" if r == 0 else str(r)): counts for r, counts in found.rounds.items()}
     for r, both in [*named.items(), ("all", found.bytes)]:
         for direction, counts in (("down", both.down), ("up", both.up)):
-            cells = (f"{getattr(counts, purpose):,}" for purpose in PURPOSES)
+            cells = (f"{getattr(counts, purpose) or 0:,}" for purpose in purposes)
             rounds.add(r, direction, *cells, f"{counts.total:,}")
     screen.show(rounds)
     clients = _Rows("client", "direction", "payload", "encoded", left=("client", "direction"))

@@ -46,6 +46,7 @@ UNUSUAL = Rules(
     on_probation=(3, 5),
     aggregation="trimmed:0.2",
     norm_bound=4.0,
+    canary=True,
 )
 
 

@@ -33,13 +33,13 @@ class PurposeBytes:
     """Control variates: c or c_i."""
     other: Count
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
-    canary: Count = 0
-    """Tensors of the rehearsal before round 1."""
+    canary: Count | None = None
+    """Tensors of the rehearsal before round 1; left out where there was none."""
 
     @property
     def total(self) -> int:
         """All purposes together."""
-        return self.model + self.buffer + self.control + self.other + self.canary
+        return self.model + self.buffer + self.control + self.other + (self.canary or 0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,9 @@ from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
 CANARY = "canary"
-PURPOSES = ("model", "buffer", "control", "other", CANARY)
+"""The purpose of all tensors of a rehearsal."""
+PURPOSES = ("model", "buffer", "control", "other")
+"""Of what passes in rounds."""
 PURPOSE_NAMES: dict[int, str] = {
     Purpose.MODEL: "model",
     Purpose.BUFFER: "buffer",
@@ -53,6 +55,11 @@ UNREADABLE = Content("unreadable")
 def chunk_content(purpose: int, tensor: str, payload: int) -> Content:
     """What a chunk of an announced tensor is; a purpose that this release does not know is `other`."""
     return Content("chunk", PURPOSE_NAMES.get(purpose, "other"), tensor, payload)
+
+
+def is_canary(header: Message) -> bool:
+    """Whether a round or an update is of a rehearsal."""
+    return any(field.name in _MARKS for field, _ in header.ListFields())
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class CallReader:
                 return Content(kind)
             teller = getattr(message, kind)
             self._tensors = getattr(teller, "tensors", ())
-            self.canary = any(field.name in _MARKS for field, _ in teller.ListFields())
+            self.canary = is_canary(teller)
         for name in form.tells:
             setattr(self, name, getattr(teller, name))
         return Content(kind)

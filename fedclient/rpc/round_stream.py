@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,6 +38,13 @@ class ReceivedRound:
     """The last round whose update of this client entered x and c; its c_i is the valid one."""
     lost_variate: Flat | None
     """That c_i from the server, for a client that no longer holds it."""
+    seconds: float = 0.0
+    """How long the tensors took to come."""
+
+    @property
+    def canary_seconds(self) -> float | None:
+        """The same for a rehearsal, which asks for it; None for a round."""
+        return self.seconds if self.task.rules.canary else None
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ def receive_round(
     header: pb.RoundHeader, frames: Iterator[bytes], model: Layout, download: Download
 ) -> ReceivedRound:
     """Reads the stream behind a header, after checking all that the header announces."""
+    started = time.monotonic()
     announced = read_manifest(header.tensors)
     layout = _checked_layout(announced, model)
     rules = Rules.from_header(header)
@@ -85,6 +94,7 @@ def receive_round(
         any(tensor_encoding.codec == DERIVED for tensor_encoding in announced.tensor_encodings),
         header.counted_round,
         flat[layout.num_bytes :] if own.specs else None,
+        time.monotonic() - started,
     )
 
 

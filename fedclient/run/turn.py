@@ -115,8 +115,7 @@ class Participant:
             self.phase = Ended(answer)
         elif isinstance(answer, UpdateLost):
             self.phase = phases.update_lost(waiting, answer.round)
-            in_hand = isinstance(self.phase, Handing)
-            self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
+            self._emit(UpdateAskedFor(round=answer.round, in_hand=isinstance(self.phase, Handing)))
             self._pause(answer.round)
         else:
             self._resends = 0
@@ -146,7 +145,7 @@ class Participant:
         started = time.monotonic()
         try:
             with turn_to_train(self._threads):
-                self._emit(TrainingStarted(round=task.round))
+                self._emit(TrainingStarted(round=task.shown_round))
                 update = self._trainer.train(task, state)
         except DivergedError as error:
             self._emit(Diverged(round=task.round, reason=str(error)))
@@ -157,11 +156,11 @@ class Participant:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
         last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
-        stored = _to_hand_in(task, update)
+        stored = _to_hand_in(task, update, training.received.canary_seconds)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
-        seconds = time.monotonic() - started
-        self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
+        seconds, r, steps = time.monotonic() - started, task.shown_round, update.steps
+        self._emit(RoundTrained(round=r, steps=steps, loss=update.loss, seconds=seconds))
 
     def _drops_damage(self) -> bool:
         """Whether there was a damaged c_i; there is none any more."""
@@ -238,7 +237,7 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
     write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
 
 
-def _to_hand_in(task: Task, update: Update) -> StoredUpdate:
+def _to_hand_in(task: Task, update: Update, canary_s: float | None) -> StoredUpdate:
     return StoredUpdate(
         round=update.round,
         encoding=task.encoding,
@@ -247,4 +246,5 @@ def _to_hand_in(task: Task, update: Update) -> StoredUpdate:
         loss=update.loss,
         validation_accuracy=update.validation_accuracy,
         seconds=update.seconds,
+        canary_pull_seconds=canary_s,
     )

@@ -46,6 +46,8 @@ class StoredUpdate:
     loss: float
     validation_accuracy: float | None
     seconds: float
+    canary_pull_seconds: float | None = None
+    """Of a rehearsal's update only."""
 
     @cached_property
     def id(self) -> str:
@@ -76,6 +78,7 @@ class StoredUpdate:
             fingerprint=sender.fingerprint,
             tensors=manifest(self.encoding),
             train_seconds=self.seconds,
+            canary_pull_seconds=self.canary_pull_seconds,
         )
 
     def stored(self, sender: Sender) -> list[bytes | memoryview]:
@@ -106,7 +109,7 @@ class StoredUpdate:
             raise StateError(f"belongs to {found}, this client is {sender}")
         if len(data) - start - length != encoding.encoded.num_bytes:
             raise StateError("is damaged: its tensors are not whole")
-        known = header.HasField("validation_accuracy")
+        known, canary = (header.HasField(name) for name in ("validation_accuracy", "canary_pull_seconds"))
         stored_update = cls(
             round=header.round,
             encoding=encoding,
@@ -115,6 +118,7 @@ class StoredUpdate:
             loss=header.loss,
             validation_accuracy=header.validation_accuracy if known else None,
             seconds=header.train_seconds,
+            canary_pull_seconds=header.canary_pull_seconds if canary else None,
         )
         if stored_update.id != header.update_id:
             raise StateError("is damaged: its checksum is wrong")

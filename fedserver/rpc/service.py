@@ -198,7 +198,7 @@ class Service:
             request = call.request(pb.EvictRequest, data)
             caller.require_operator()
             member = self._members.get(request.client)
-            self._members.evict(member, self._board.round.number if self._board.round else 0)
+            self._members.evict(member, self._board.number)
             write_members(self._board.require_run(), self._members)
             self._leave(member, EVICTED)
             return call.reply(pb.EvictReply())

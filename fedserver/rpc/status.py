@@ -22,7 +22,7 @@ def status_reply(
         model=config.model,
         dataset=config.dataset,
         phase=pb.StatusReply.Phase.Value(board.phase.name),
-        round=board.round.number if board.round else 0,
+        round=board.number,
         rounds=config.rounds,
         num_clients=members.num_clients,
         needed=members.needed,
@@ -31,6 +31,7 @@ def status_reply(
             pb.TrafficCount(direction=direction, purpose=purpose, bytes=count)
             for direction, counts in asdict(traffic.by_purpose()).items()
             for purpose, count in counts.items()
+            if count is not None
         ],
         traffic=[
             pb.ClientTraffic(
@@ -51,7 +52,7 @@ def finished(board: Board, name: str) -> pb.Finished:
     """What a client hears of the end of the run."""
     last, attendance = board.last, board.attendance
     end = pb.Finished(
-        round=last.round if last else board.round.number if board.round else 0,
+        round=last.round if last else board.number,
         accuracy=last.accuracy if last else math.nan,
         reason=board.end_reason,
         took_part=attendance.rounds_of(name),

@@ -24,7 +24,7 @@ MAX_REASON = 200
 
 def read_update(header: pb.UpdateHeader) -> Update:
     """What a client says of its update."""
-    known = header.HasField("validation_accuracy")
+    known, canary = (header.HasField(name) for name in ("validation_accuracy", "canary_pull_seconds"))
     return Update(
         client=header.client,
         round=header.round,
@@ -35,6 +35,7 @@ def read_update(header: pb.UpdateHeader) -> Update:
         validation_accuracy=header.validation_accuracy if known else None,
         update_id=header.update_id,
         train_seconds=header.train_seconds,
+        pull_seconds=header.canary_pull_seconds if canary else None,
     )
 
 
@@ -62,6 +63,7 @@ def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules
         raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
     _require_within("loss", update.loss, -MAX_LOSS, MAX_LOSS)
     _require_within("train_seconds", update.train_seconds, 0, MAX_TRAIN_S)
+    _require_within("canary_pull_seconds", update.pull_seconds or 0.0, 0, MAX_TRAIN_S)
     if update.validation_accuracy is not None:
         _require_within("validation_accuracy", update.validation_accuracy, 0, 1)
 

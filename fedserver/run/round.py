@@ -33,6 +33,8 @@ class Update:
     validation_accuracy: float | None = None
     update_id: str = ""
     train_seconds: float = 0.0
+    pull_seconds: float | None = None
+    """How long x took to come, if the client says so: in a rehearsal only."""
     follows: bool = False
     """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 
@@ -146,6 +148,11 @@ class Round:
     def number(self) -> int:
         """r."""
         return self.rules.round
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether it is a rehearsal, under a number that no round has."""
+        return self.rules.canary
 
     def needs_c(self, after_round: int) -> bool:
         """Whether c has to be sent to a client that knows the x of `after_round`.

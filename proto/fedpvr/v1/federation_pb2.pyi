@@ -455,8 +455,8 @@ class RoundHeader(_message.Message):
     example_limit: _builtins.float
     """Not 0: with weights by examples, a client counts with this many at the most."""
     canary: _builtins.bool
-    """A rehearsal before round 1 with a few steps, under a number that no round has: the update is sent and checked as any
-    other, and thrown away. What the client remembers of it counts for nothing.
+    """A rehearsal before round 1 with a few steps, under a number that no round has: the update is sent and checked as
+    any other, and thrown away. What the client remembers of it counts for nothing.
     """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
