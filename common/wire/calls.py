@@ -44,7 +44,7 @@ class Call:
     @property
     def max_reply_bytes(self) -> int:
         """What a client lets through of one reply."""
-        return MAX_JOIN_REPLY_BYTES if self.reply in (pb.JoinReply, pb.ProbeReply) else MAX_REPLY_BYTES
+        return MAX_JOIN_REPLY_BYTES if self.reply is pb.JoinReply else MAX_REPLY_BYTES
 
 
 def _call(method: MethodDescriptor) -> Call:

@@ -19,7 +19,7 @@ prints one document for programs. It ends with 0 if there is no error, else with
 
 It joins no run, takes no seat, makes no state directory and leaves no file behind; a client of the same
 name may be running meanwhile, with the same state directory. The server answers so many of its probes in a
-minute, each with a megabyte at the most, and to nobody whom it would not let join.
+minute, each with a quarter of a megabyte at the most, and to nobody whom it would not let join.
 
 | check | looks at |
 |---|---|

@@ -129,8 +129,8 @@ def _machine(state_dir: Path, seen: _Seen) -> Iterator[Finding]:
 def _run(config: ClientConfig, seen: _Seen, examples: int) -> Iterator[Finding]:
     """Examples and model, held against the run's."""
     terms = seen.terms
-    if terms is None or not examples:
-        why = "it is not known what the run asks for" if terms is None else "there are no examples"
+    if terms is None or not examples or not terms.seat.class_names:
+        why = "it is not known what the run asks for" if examples else "there are no examples"
         yield from _without("classes", "training", why=why)
         return
     strange = None if config.own_data is None else data.unknown_classes(config.own_data, terms.seat)

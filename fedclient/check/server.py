@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from common.errors import AccessError, FedError, WrongRunError
 from fedclient.check.findings import Finding, error, failed, ok, skipped, warning
-from fedclient.rpc.probe import MAX_PADDING_BYTES, Probed, Terms, probe
+from fedclient.rpc.probe import MAX_DOWN_BYTES, MAX_UP_BYTES, Probed, Terms, probe
 from fedclient.transport.base import Transport
 
 CLOCK_WARNED_S, CLOCK_WRONG_S = 5.0, 300.0
@@ -18,7 +18,7 @@ PREPARING_S = 10.0
 FIRST_BYTES = 1 << 15
 ENOUGH_S = 0.3
 """A transfer that takes so long tells the speed."""
-TRIES = 4
+TRIES = 3
 SLOW_BITS = 1e6
 SLOW_S = 60.0
 """What a round's tensors may take."""
@@ -89,23 +89,23 @@ def link_finding(transport: Transport, name: str, terms: Terms | None) -> tuple[
     """Measures the link."""
     try:
         latency_s = min(probe(transport, name).seconds for _ in range(3))
-        down = speed(lambda size: probe(transport, name, down=size).seconds - latency_s)
-        up = speed(lambda size: probe(transport, name, up=size).seconds - latency_s)
+        down = speed(lambda size: probe(transport, name, down=size).seconds - latency_s, MAX_DOWN_BYTES)
+        up = speed(lambda size: probe(transport, name, up=size).seconds - latency_s, MAX_UP_BYTES)
     except FedError as reason:
         return None, skipped("link", str(reason))
     found = Speed(down, up, latency_s)
     return found, speed_finding(found, terms)
 
 
-def speed(transfer: Callable[[int], float]) -> float:
-    """Bits a second, from transfers of more and more bytes until one takes long enough."""
+def speed(transfer: Callable[[int], float], most: int) -> float:
+    """Bits a second, from transfers of more and more bytes until one takes long enough; the best counts."""
     best, size = 0.0, FIRST_BYTES
     for _ in range(TRIES):
         seconds = max(transfer(size), 1e-4)
         best = max(best, 8 * size / seconds)
-        if seconds > ENOUGH_S or size == MAX_PADDING_BYTES:
+        if seconds > ENOUGH_S:
             break
-        size = min(max(2 * size, int(best / 8 * 2 * ENOUGH_S)), MAX_PADDING_BYTES)
+        size = min(max(2 * size, int(best / 8 * 2 * ENOUGH_S)), most)
     return best
 
 

@@ -14,8 +14,8 @@ from fedclient.rpc.connection import Seat, intact, model_spec
 from fedclient.transport.base import Transport
 from fedpvr.v1 import federation_pb2 as pb
 
-MAX_PADDING_BYTES = CHUNK_BYTES
-"""In either direction."""
+MAX_UP_BYTES, MAX_DOWN_BYTES = CHUNK_BYTES, CHUNK_BYTES // 4
+"""Of padding that a server takes, and sends."""
 
 
 @dataclass(frozen=True)

@@ -941,7 +941,7 @@ class ProbeRequest(_message.Message):
     """As in JoinRequest."""
     client: _builtins.str
     padding_bytes: _builtins.int
-    """That the reply is to have: at most 1 MiB."""
+    """That the reply is to have: at most 256 KiB."""
     padding: _builtins.bytes
     """At most 1 MiB; not looked at."""
     message_crc32c: _builtins.int
@@ -998,7 +998,9 @@ class ProbeReply(_message.Message):
     message_crc32c: _builtins.int
     @_builtins.property
     def model(self) -> Global___ModelSpec:
-        """Absent, with all that follows but padding, while the run is being prepared and in answer to padding."""
+        """Absent, with all that follows but padding, while the run is being prepared and in answer to padding. Without class
+        names where they would make the message too large.
+        """
 
     @_builtins.property
     def rules(self) -> Global___RoundHeader:

@@ -30,14 +30,14 @@ class FederationStub:
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status
-    codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a
-    client that has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a
-    client that gets no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its
-    name replaced, UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that
-    was damaged on its way, INTERNAL where the server's disk fails. The text is one line that says what was expected,
-    what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
 
     Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
     bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
@@ -97,14 +97,14 @@ class FederationServicer:
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status
-    codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a
-    client that has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a
-    client that gets no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its
-    name replaced, UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that
-    was damaged on its way, INTERNAL where the server's disk fails. The text is one line that says what was expected,
-    what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
 
     Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
     bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
@@ -234,14 +234,14 @@ class Federation:
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
 
-    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply or ProbeReply 64 MiB. Status
-    codes, all calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply,
-    REJECTED), UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a
-    client that has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a
-    client that gets no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its
-    name replaced, UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that
-    was damaged on its way, INTERNAL where the server's disk fails. The text is one line that says what was expected,
-    what came and what to do.
+    A message to the server has at most 1 MiB and 64 KiB, one to a client 4 MiB, a JoinReply 64 MiB. Status codes, all
+    calls: INVALID_ARGUMENT for a message that breaks the contract (an update that does so gets a reply, REJECTED),
+    UNAUTHENTICATED for a caller that has not shown who it is or speaks for another client, NOT_FOUND for a client that
+    has not joined this run, FAILED_PRECONDITION for another protocol version, RESOURCE_EXHAUSTED for a client that gets
+    no seat (and, by gRPC itself, for a message that is too large), ABORTED for one that another of its name replaced,
+    UNAVAILABLE while the server stops and for an upload that stands still, DATA_LOSS for a request that was damaged on
+    its way, INTERNAL where the server's disk fails. The text is one line that says what was expected, what came and what
+    to do.
 
     Every message may end with a `message_crc32c`, the Castagnoli checksum of all bytes before this field: the last seven
     bytes are fd ff 7f and the checksum, little-endian. It is checked where it is there. Frames with a chunk have the
