@@ -20,16 +20,21 @@ from PIL import Image
 
 from common.access.credentials import Credentials
 from common.errors import UnavailableError, WireError
-from fedclient.check import document, machine, network, server
+from common.wire.calls import Call
+from common.wire.chunks import sealed
+from fedclient.check import document, machine, network, policy, server
 from fedclient.check.findings import CHECKS, Level
 from fedclient.rpc.probe import MAX_DOWN_BYTES, MAX_UP_BYTES, probe
+from fedclient.site import Site
 from fedclient.store.state import StateDir
 from fedclient.transport.grpc_transport import GrpcTransport
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
+from fedserver.config import RunConfig
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from fedserver.rpc.probe import PROBES_AT_ONCE, Probes
+from fedserver.run.run import rules_of
 from tests.processes import Federation
 from tests.proxy import Proxy
 from tests.test_cli import invoke
@@ -385,6 +390,48 @@ def test_a_probe_is_small_seldom_and_not_for_others() -> None:
         asked()
     other = Caller("ipv4:127.0.0.1:1", "b")
     assert probes.answer(pb.ProbeRequest(protocol_version=1, client="b"), other, None).run_id == "r"
+
+
+class Liar:
+    """A server that says what it likes."""
+
+    chunk_bytes = 1
+
+    def __init__(self, reply: pb.ProbeReply) -> None:
+        self._reply = sealed(reply)
+
+    def ask(self, call: Call, request: bytes) -> bytes:
+        return self._reply
+
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+def test_what_a_server_says_is_not_trusted(tmp_path: Path) -> None:
+    """Numbers that cannot be, and bytes that nobody asked for, are findings like others."""
+    most = 2**64 - 1
+    reply = pb.ProbeReply(unix_seconds=float("nan"), run_id="a\nb", down_bytes=most, up_bytes=most)
+    reply.model.CopyFrom(pb.ModelSpec(name="mlp", num_classes=2**32 - 1, image_shape=[2**32 - 1] * 9))
+    reply.rules.CopyFrom(rules_of(RunConfig(), 1, False, 0).to_header())
+    probed, found = server.meet(Liar(reply), "a")
+    assert probed is not None
+    assert probed.terms is not None
+    assert {finding.check: finding.level for finding in found}["clock"] is Level.ERROR
+    assert not any("\n" in finding.found for finding in found)
+    _, link = server.link_finding(Liar(reply), "a", probed.terms)
+    assert link.level is Level.SKIPPED, "no padding came"
+    refused = policy.policy_finding(probed.terms, Site(), 10, own_data=True)
+    assert refused.level is Level.ERROR
+    needed = machine.needed_bytes(probed.terms.up_bytes)
+    assert machine.disk_finding(machine.try_disk(tmp_path, needed), needed).level is Level.ERROR
+    reply.rules.eta_l = -1.0
+    assert server.meet(Liar(reply), "a")[0] is None
 
 
 def test_the_document_has_the_checks_of_the_table() -> None:

@@ -58,6 +58,8 @@ def try_disk(folder: Path, needed: int) -> Disk:
     free = shutil.disk_usage(there).free
     try:
         with tempfile.TemporaryFile(dir=there) as file:
+            if needed > free:  # Where a file system cannot reserve, it would be written full.
+                return Disk(there, free, full=f"{free >> 20} MB are free")
             try:
                 os.posix_fallocate(file.fileno(), 0, needed)
             except OSError as reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.data.datasets import Dataset
-from common.errors import FedError
+from common.errors import FedError, RunError
 from fedclient.check.findings import Finding, error, failed, ok, skipped, warning
 from fedclient.check.server import Speed
 from fedclient.config import ClientConfig
@@ -28,18 +28,18 @@ def look_at_training(
         return [same, skipped("training", "there are no examples")]
     try:
         step = rehearsal.step(config, terms.seat, terms.rules, model, dataset)
-    except (FedError, MemoryError) as reason:
+    except (FedError, MemoryError, RuntimeError, ValueError) as reason:  # What torch says of a plug-in.
         return [same, _failed("training", reason)]
     transfer_s = 0.0 if link is None else link.transfer_s(terms)
     return [same, step_finding(step, transfer_s, available_bytes())]
 
 
-def _failed(check: str, reason: FedError | MemoryError) -> Finding:
+def _failed(check: str, reason: Exception) -> Finding:
     if isinstance(reason, MemoryError):
         return error(
             check, "there is not enough memory", "a machine with more, or a smaller --batch-size there"
         )
-    return failed(check, reason)
+    return failed(check, reason if isinstance(reason, FedError) else RunError(str(reason)))
 
 
 def step_finding(step: rehearsal.Step, transfer_s: float, available: int | None) -> Finding:
