@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 PRIVATE = 0o600
@@ -56,10 +57,14 @@ def replacing(path: Path, mode: int = USUAL, *, synced: bool = True) -> Iterator
 
 def sync(paths: Iterable[Path]) -> None:
     """Has files and folders on disk, all at the same time: then one commit of the file system is enough."""
-    chosen = [*paths]
-    with ThreadPoolExecutor(SYNCS) as pool:
-        for _ in pool.map(_sync, chosen):
-            pass
+    for _ in _pool(os.getpid()).map(_sync, [*paths]):
+        pass
+
+
+@cache
+def _pool(pid: int) -> ThreadPoolExecutor:
+    """Kept, because starting a thread takes longer than a sync may; a forked process has none of them."""
+    return ThreadPoolExecutor(SYNCS, thread_name_prefix="sync")
 
 
 def _sync(path: Path) -> None:

@@ -13,8 +13,9 @@ A round, in order; x, c, y_i and c_i are named where they are
     run.rounds     encodes it once into frames that all clients share, and opens a `Round` on the `Board`
     rpc.service    PullRound waits on the board, then streams header, x and c, and c_i to who has lost it
     (fedclient)    trains y_i and c_i
-    rpc.uploads    PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part,
-    store.spool    which becomes spool/round-R/client-I.update once it is whole, decoded and found finite
+    rpc.uploads    PushUpdate: chunks of y_i and c_i are checked and written to spool/upload-N.part, or to
+                   memory where they are small
+    store.spool    an upload becomes spool/round-R/client-I.update once it is whole, decoded and found finite
     run.fold       in the order of client indices: c_i+ - c_i into sums in memory, c_i+ to ledger/ and, when
                    all are in, the next x and c from x, c and all y_i, block by block
     run.close      checkpoints/round-R.safetensors makes the round count, on disk together with the c_i+;

@@ -2,7 +2,8 @@
 
 A round takes tens of pieces of a megabyte for its broadcast and lets those of the round before go. The C
 library would have such pieces in as many arenas as there are threads, and fetch fresh pages for them again
-and again, which takes longer than to fill them. So there is one arena, and it keeps what a round needs.
+and again, which takes longer than to fill them. So there is one arena, and it keeps what a round needs. What
+many transfers at once have taken goes back before the step, which has the next x beside this one in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ LARGE_BYTES = 32 << 20
 """The most that may come from the arena; what is larger has pages of its own, and large ones."""
 KEPT_BYTES = 128 << 20
 """What may lie idle at the end of the arena."""
+MANY = 8
+"""Transfers whose memory is worth giving back."""
 
 
 def allow_files(num_clients: int) -> None:
@@ -44,3 +47,10 @@ def keep_pages() -> None:
             (_TRIM_THRESHOLD, KEPT_BYTES),
         ):
             mallopt(parameter, value)
+
+
+def give_back(transfers: int) -> None:
+    """Gives back what is free after so many transfers, if they are many and the C library can be told."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if transfers >= MANY and trim is not None:
+        trim(0)

@@ -36,7 +36,7 @@ def no_umask() -> Iterator[None]:
 
 
 def test_nobody_else_reads_a_run_its_clients_or_captures(federation: Federation) -> None:
-    flags = "--model problem:network --dataset problem:data --num-clients 2 --rounds 3 --local-steps 2"
+    flags = "--model mlp --dataset digits --num-clients 2 --rounds 3 --local-steps 2"
     federation.server(
         *flags.split(), *("--aggregation", "median", "--capture", "s"), through=trap("stop", "mid-fold", 3)
     )

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 Address = tuple[str, int]
@@ -57,6 +58,7 @@ def connections() -> Iterator[ConnectionBytes]:
             yield ConnectionBytes(local_port, (plain(peer[0]), peer[1]), sent - again, received)
 
 
+@lru_cache(1024)
 def plain(host: str) -> str:
     """One spelling for an address, with IPv4 in IPv6 as IPv4."""
     found = ipaddress.ip_address(host.partition("%")[0])

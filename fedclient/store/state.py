@@ -10,6 +10,7 @@ state is never mistaken for this one's.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -166,15 +167,20 @@ class RunFiles:
     def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
         """Stores an update until the next one.
 
-        It need not reach the disk at once: what a power cut loses or tears is recognised and trained again.
+        It need not reach the disk at once, nor whole: what a power cut or a kill loses or tears is recognised
+        and trained again. So it is written over the last one, which the server has counted or given up: new
+        blocks for as many bytes, and a new name for them, would take longer.
         """
-        scratch = self._update.with_suffix(".tmp")
         with self.working():
-            scratch.touch(PRIVATE)
-            with scratch.open("wb") as file:
+            file = os.open(self._update, os.O_WRONLY | os.O_CREAT, PRIVATE)
+            try:
+                end = 0
                 for piece in pieces:
-                    file.write(piece)
-            scratch.replace(self._update)
+                    end += _written(file, piece, end)
+                if os.fstat(file).st_size != end:
+                    os.ftruncate(file, end)
+            finally:
+                os.close(file)
 
     def stored_update(self) -> bytes | None:
         """The update that was stored."""
@@ -199,3 +205,12 @@ class RunFiles:
 
     def _file(self, r: int) -> Path:
         return self._folder / f"variate-{r:06d}.safetensors"
+
+
+def _written(file: int, piece: bytes | memoryview, start: int) -> int:
+    """Writes all of a piece from `start` on; returns how many bytes that were."""
+    rest = memoryview(piece).cast("B")
+    size = len(rest)
+    while rest:
+        rest = rest[os.pwrite(file, rest, start + size - len(rest)) :]
+    return size

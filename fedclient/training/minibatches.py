@@ -30,10 +30,10 @@ class Minibatches:
     def split(self, rules: Rules) -> tuple[Labels, Labels]:
         """Examples to train on, and examples to validate on: the same in every round."""
         n = len(self._batches)
-        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
         held_out = rules.held_out(n)
         if not held_out:
-            return np.arange(n), order[:0]
+            return np.arange(n), np.arange(0)
+        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
     def work(self, rules: Rules) -> tuple[int, int]:
@@ -43,15 +43,14 @@ class Minibatches:
 
     def draw(self, rules: Rules) -> Iterator[tuple[Tensor, Tensor]]:
         """Images (B, ...) as the model takes them, and labels (B,), of every step of a round."""
+        if not rules.augment:
+            yield from map(self._batches.batch, self.indices(rules))
+            return
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
-        if rules.augment and self._augmenter is None:
-            self._augmenter = Augmenter(self._batches.images)
+        self._augmenter = self._augmenter or Augmenter(self._batches.images)
         for indices in self.indices(rules):
-            if rules.augment and self._augmenter is not None:
-                images = self._batches.scaled(self._augmenter.batch(indices, crops))
-                yield images, self._batches.labels[indices]
-            else:
-                yield self._batches.batch(indices)
+            images = self._batches.scaled(self._augmenter.batch(indices, crops))
+            yield images, self._batches.labels[indices]
 
     def indices(self, rules: Rules) -> Iterator[Tensor]:
         """Batches of a new permutation each epoch; a last batch that would be smaller is left out.

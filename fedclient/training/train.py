@@ -92,7 +92,7 @@ class Trainer:
         local = LocalSteps(
             task.rules, parameters, _on(device, tensors.x), _on(device, correction), svr=c.keys()
         )
-        torch.manual_seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
+        _seed(device, seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         # Summed up where the model is: reading the loss makes the program wait for the device.
         steps, total = 0, torch.zeros((), dtype=torch.float64, device=device)
@@ -124,22 +124,30 @@ class Trainer:
 
     def _encode(self, task: Task, tensors: RoundTensors, steps: int) -> Flat:
         """The update as it travels."""
+        encoding, values, end = task.encoding, tensors.values, tensors.model_bytes
+        sends_c_i = bool(encoding.layout.indices(Purpose.CONTROL))
+        if encoding.plain:
+            _next_variates(task, tensors, steps)
+            if sends_c_i:
+                _copy(tensors.next_c_i, tensors.sent_c_i)
+            return values[: encoding.layout.num_bytes]
         random = seeds.stream(self._seed, seeds.CODEC_UP, task.round, self._index)
-        end = tensors.model_bytes
-        model = task.encoding.part(Purpose.MODEL, Purpose.BUFFER)
-        payload = model.encode_in_place(tensors.values[:end], random, task.broadcast[:end], tensors.residuals)
+        model = encoding.part(Purpose.MODEL, Purpose.BUFFER)
+        payload = model.encode_in_place(values[:end], random, task.broadcast[:end], tensors.residuals)
         # From here on y_i is what the server will see, and the variate follows from that.
         _next_variates(task, tensors, steps)
-        control = task.encoding.part(Purpose.CONTROL)
-        if not control.layout.specs:
+        if not sends_c_i:
             return payload
-        for name, tensor in tensors.sent_c_i.items():
-            tensor.copy_(tensors.next_c_i[name])
-        coded = control.encode_in_place(tensors.values[end:], random, None, None)
+        _copy(tensors.next_c_i, tensors.sent_c_i)
+        coded = encoding.part(Purpose.CONTROL).encode_in_place(values[end:], random, None, None)
         # The client remembers c_i+ as the server will see it.
-        for name, tensor in tensors.sent_c_i.items():
-            tensors.next_c_i[name].copy_(tensor)
-        return tensors.values if task.encoding.plain else np.concatenate([payload, coded])
+        _copy(tensors.sent_c_i, tensors.next_c_i)
+        return np.concatenate([payload, coded])
+
+
+def _copy(source: dict[str, Tensor], to: dict[str, Tensor]) -> None:
+    for name, tensor in to.items():
+        tensor.copy_(source[name])
 
 
 def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
@@ -166,6 +174,14 @@ def _finite(loss: Tensor, steps: int) -> float:
     if not math.isfinite(value):
         raise DivergedError(f"the loss is {value} after {steps} steps; lower --eta-l")
     return value
+
+
+def _seed(device: torch.device, number: int) -> None:
+    """Seeds the generator of a device; torch keeps a note of every seed for devices that are not in use."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
 
 
 def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

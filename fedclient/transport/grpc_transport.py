@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 from grpc import _common as grpc_common
+from grpc.experimental import ChannelOptions
 
 from common.access.channel import open_channel
 from common.access.credentials import Credentials
@@ -44,6 +45,8 @@ _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.http2.bdp_probe", 0),
     # A connection of its own for every client, also for several in one process.
     ("grpc.use_local_subchannel_pool", 1),
+    # Who waits for a frame reads it, instead of a thread that wakes it up then.
+    (ChannelOptions.SingleThreadedUnaryStream, 1),
     ("grpc.max_receive_message_length", max(call.max_reply_bytes for call in CALLS.values())),
     ("grpc.service_config", json.dumps(_LIMITS)),
 ]

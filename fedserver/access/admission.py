@@ -30,31 +30,26 @@ class FirstMessages:
     def __init__(self, limit: int = MAX_OPENINGS, seconds: float = OPENING_S) -> None:
         self._limit = limit
         self._seconds = seconds
-        self._coming: OrderedDict[asyncio.Future[Any], None] = OrderedDict()
+        self._coming: OrderedDict[asyncio.Timeout, None] = OrderedDict()
+        """The time that each of them has, the oldest first."""
 
     async def first(self, messages: AsyncIterator[Any]) -> Any:
         """The first message of a stream; raises if it has to give way. None if the stream is empty."""
-        coming = asyncio.ensure_future(anext(messages, None))
-        self._coming[coming] = None
-        if len(self._coming) > self._limit:
-            self._coming.popitem(last=False)[0].cancel()
+        own: asyncio.Timeout | None = None
         try:
-            async with asyncio.timeout(self._seconds):
-                return await coming
+            async with asyncio.timeout(self._seconds) as own:
+                self._coming[own] = None
+                if len(self._coming) > self._limit:
+                    oldest = self._coming.popitem(last=False)[0]
+                    oldest.reschedule(asyncio.get_running_loop().time())
+                return await anext(messages, None)
         except TimeoutError:
-            raise UnavailableError(f"the call's message has not come for {self._seconds:.0f} s") from None
-        except asyncio.CancelledError:
-            if _gave_way(coming):
+            if own not in self._coming:
                 raise UnavailableError("too many calls at once; try again") from None
-            raise
+            raise UnavailableError(f"the call's message has not come for {self._seconds:.0f} s") from None
         finally:
-            self._coming.pop(coming, None)
-
-
-def _gave_way(coming: asyncio.Future[Any]) -> bool:
-    """Whether only the message was given up, and not the whole call."""
-    task = asyncio.current_task()
-    return coming.cancelled() and (task is None or not task.cancelling())
+            if own is not None:
+                self._coming.pop(own, None)
 
 
 class Admission(grpc.aio.ServerInterceptor):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+from common.atomic import sync
 from common.events import Emit
 from common.records.rounds import RoundRecord
 from common.tensors.layout import Flat
@@ -51,10 +52,11 @@ class Trail:
                 self._evaluating = asyncio.create_task(self._evaluate_newest())
 
     async def end(self) -> None:
-        """Nothing that is due is missing any more."""
+        """Nothing that is due is missing any more, and all of it is on disk."""
         if self._recording is not None:
             await self._recording
         await self._evaluations()
+        await asyncio.to_thread(sync, self._run.run_dir.lines)
 
     async def _evaluations(self) -> None:
         """Waits for those that go on; raises what went wrong."""
@@ -93,6 +95,7 @@ class Trail:
 
     async def _report(self, flat: Flat, record: RoundRecord) -> None:
         """Evaluates x where that is due and writes the round's record."""
+        await asyncio.sleep(0)  # The next broadcast comes first.
         try:
             if self._run.evaluates(record.round):
                 record = await self._evaluated(flat, record)
@@ -122,7 +125,7 @@ class Trail:
     async def _write(self, record: RoundRecord) -> None:
         self._board.attendance.add(record)
         async with self._file:
-            await asyncio.to_thread(self._run.run_dir.append_round, record)
+            self._run.run_dir.append_round(record)
 
     async def _evaluate_newest(self) -> None:
         while self._newest is not None:

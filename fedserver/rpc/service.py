@@ -30,6 +30,7 @@ from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member, OwnData
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.own_view import own_view
+from fedserver.rpc.places import QuickPlaces
 from fedserver.rpc.probe import Probes
 from fedserver.rpc.seat import require_version, seat_reply, write_members, write_seats
 from fedserver.rpc.status import finished, status_reply
@@ -57,6 +58,7 @@ class Service:
         self._traffic = traffic
         self._emit = emit
         self._uploads = Uploads(members, board, traffic, emit)
+        self._broadcasts = QuickPlaces()
         self._pulls: Counter[str] = Counter()
         self._identities = Identities()
         self._probes = Probes(run_id)
@@ -95,11 +97,12 @@ class Service:
             try:
                 with self._members.presence.call(member.index):
                     opening, frames = await self._next_round(member, request, caller)
-                    yield call.reply(opening)
-                    tensors = opening.header.tensors
-                    for frame in frames:
-                        spec = tensors[frame.position[0]]
-                        yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
+                    async with self._broadcasts.one() as place:
+                        yield call.reply(opening)
+                        tensors = opening.header.tensors
+                        for frame in frames:
+                            spec, place.moved = tensors[frame.position[0]], True
+                            yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
             finally:
                 self._pulls[member.name] -= 1
 

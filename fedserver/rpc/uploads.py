@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from common.errors import Fault, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
@@ -16,17 +15,16 @@ from fedserver.access.authenticate import Caller
 from fedserver.events.rounds import UpdateAccepted
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
+from fedserver.rpc.places import Place, QuickPlaces
 from fedserver.rpc.update import decode, read_update, require_sound
 from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
+from fedserver.run.run import Run
+from fedserver.store.spool import Stream, Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32
 """Uploads read at a time; the others wait in their clients, so the server's memory stays bounded."""
-MAX_QUICK = 8
-"""Those of them that have begun just now: on a quick link more at once take more memory and no less time."""
-QUICK_S = 2.0
-"""How long an upload has begun just now; after that it is slow, and others must not wait for it."""
 IDLE_S = 60.0
 """How often an upload without a new frame is looked at."""
 IDLE_BYTES = 1024
@@ -42,7 +40,7 @@ class Uploads:
         self._traffic = traffic
         self._emit = emit
         self._places = asyncio.Semaphore(MAX_UPLOADS)
-        self._quick = asyncio.Semaphore(MAX_QUICK)
+        self._quick = QuickPlaces()
 
     async def take(
         self,
@@ -60,27 +58,9 @@ class Uploads:
         require_same(read_manifest(header.tensors), run.up)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
-            async with self._places, self._quick_one():
+            async with self._places, self._quick.one() as place:
                 self._members.leases.upload_begins(member.index)
-                return await self._receive(frames, call, caller, current, member, update, start)
-
-    @asynccontextmanager
-    async def _quick_one(self) -> AsyncIterator[None]:
-        """Waits until it is the turn of another quick upload; one that takes long does not count any more."""
-        await self._quick.acquire()
-        counts = [True]
-
-        def end() -> None:
-            if counts:
-                counts.clear()
-                self._quick.release()
-
-        slow = asyncio.get_running_loop().call_later(QUICK_S, end)
-        try:
-            yield
-        finally:
-            slow.cancel()
-            end()
+                return await self._receive(frames, call, caller, current, member, update, start, place)
 
     async def _receive(
         self,
@@ -91,6 +71,7 @@ class Uploads:
         member: Member,
         update: Update,
         start: Position,
+        place: Place,
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
         run = self._board.require_run()
@@ -106,6 +87,7 @@ class Uploads:
                     upload.require_current(stream)
                     upload.add(chunk)
                     watch.frames += 1
+                    place.moved = True
                     here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
                     self._progress(member.index, here)
             update = await run.aside(decode, run, current, member, update, *upload.mapped())
@@ -119,6 +101,10 @@ class Uploads:
             raise
         caller.require_admitted()
         upload.require_current(stream)
+        return self._counted(run, member, update, upload)
+
+    def _counted(self, run: Run, member: Member, update: Update, upload: Upload) -> Outcome:
+        """Takes an update that is whole and good, unless it comes too late."""
         outcome = self._board.verdict(member.index, update.round)
         if outcome is not Outcome.ACCEPTED:
             run.spool.drop(member.index, upload)
@@ -134,43 +120,58 @@ class Uploads:
         self._members.presence.seen_to_move(i)
 
     @asynccontextmanager
-    async def _watched(self, call: CountedCall, replaced: asyncio.Event) -> AsyncIterator[_Watch]:
+    async def _watched(self, call: CountedCall, stream: Stream) -> AsyncIterator[_Watch]:
         """Ends the block for a stream without progress, and for one that another has taken the place of.
 
         The former must not hold its place for ever; a slow one may take all its time.
         """
-        watch = _Watch()
+        watch = _Watch(call, self._traffic)
         try:
             async with asyncio.timeout(None) as limit:
-                looking = asyncio.create_task(self._look_after(limit, watch, call, replaced))
-                try:
+                with watch.over(limit, stream):
                     yield watch
-                finally:
-                    looking.cancel()
         except TimeoutError:
-            if replaced.is_set():
+            if stream.ended:
                 raise SupersededError("another stream of this client goes on with its update") from None
             raise UnavailableError(f"nothing came for {IDLE_S:.0f} s; go on with the update") from None
 
-    async def _look_after(
-        self, limit: asyncio.Timeout, watch: _Watch, call: CountedCall, replaced: asyncio.Event
-    ) -> None:
-        """Lets the time of a stream end when it is replaced, or has got nowhere since the last look."""
-        frames, num_bytes = 0, -IDLE_BYTES
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(IDLE_S):
-                    await replaced.wait()
-                    break
-            bytes_now = self._traffic.progress(call)
-            if watch.frames == frames and (bytes_now is None or bytes_now - num_bytes < IDLE_BYTES):
-                break
-            frames, num_bytes = watch.frames, bytes_now or 0
-        limit.reschedule(asyncio.get_running_loop().time())
 
-
-@dataclass
 class _Watch:
-    """What is seen of an upload."""
+    """Lets the time of a stream end when it is replaced, or has got nowhere since the last look."""
 
-    frames: int = 0
+    def __init__(self, call: CountedCall, traffic: Traffic) -> None:
+        self.frames = 0
+        """That have come."""
+        self._call = call
+        self._traffic = traffic
+        self._seen = 0, -IDLE_BYTES
+        """Frames and bytes at the last look."""
+        self._next: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def over(self, limit: asyncio.Timeout, stream: Stream) -> Iterator[None]:
+        """Watches while the block runs."""
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            limit.reschedule(loop.time())
+
+        def look() -> None:
+            if self._moves():
+                self._next = loop.call_later(IDLE_S, look)
+            else:
+                end()
+
+        self._next = loop.call_later(IDLE_S, look)
+        stream.on_end = end
+        try:
+            yield
+        finally:
+            stream.on_end = None
+            self._next.cancel()
+
+    def _moves(self) -> bool:
+        frames, num_bytes = self._seen
+        bytes_now = self._traffic.progress(self._call)
+        self._seen = self.frames, bytes_now or 0
+        return self.frames > frames or (bytes_now is not None and bytes_now - num_bytes >= IDLE_BYTES)

@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import RoundTraffic
@@ -17,17 +18,20 @@ from fedserver.run.run import Run
 from fedserver.store.checkpoints import Checkpoint
 
 
-def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, before: Standing) -> Standing:
-    """Makes the round count. The checkpoint is the moment; what follows can be made from it again.
+def close(
+    run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, before: Standing
+) -> tuple[Standing, list[Path]]:
+    """Writes all that makes the round count; it does when the files and folders that are returned are synced.
 
-    What is written before it does not count without it: a run that goes on drops it.
+    The checkpoint is the moment; what follows can be made from it again. What is written before it does not
+    count without it: a run that goes on drops it.
     """
     rules, closed, variates = folded.rules, folded.closed, run.variates
     r = rules.round
     changed = variates.changed_by(closed.counted, closed.clipped)
     strikes = strikes_after(before.strikes, closed.counted, closed.clipped)
     run.run_dir.append_traffic(detail)
-    run.checkpoints.write(
+    written = run.checkpoints.write(
         Checkpoint(
             round=r,
             flat=closed.flat,
@@ -40,13 +44,14 @@ def close(run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, b
             c_source=closed.c_source,
             total_weight=rules.total_weight,
             closing=record,
-        ),
-        along=[run.run_dir.traffic_lines, *variates.staged()],
+        )
     )
+    to_sync = [*written, *run.run_dir.lines, *variates.staged()]
     for i in closed.counted:
         variates.count(i, r)
     variates.changed = changed
-    return Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, before.evicted, strikes)
+    after = Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, before.evicted, strikes)
+    return after, to_sync
 
 
 class Tidying:

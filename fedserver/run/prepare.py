@@ -75,7 +75,7 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
         run_dir=run_dir,
         checkpoints=Checkpoints(folder / "checkpoints", layout),
         variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
-        spool=Spool(folder / "spool", up, layout),
+        spool=Spool(folder / "spool", up, layout, in_files=bool(config.cka)),
     )
     return run, prepared.x0
 

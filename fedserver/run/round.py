@@ -212,7 +212,9 @@ class Encoded:
 
 def encode(run: Run, r: int, flat: Flat) -> Encoded:
     """Makes the broadcast of round r."""
-    broadcast = flat if run.down.plain else flat.copy()
-    random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
-    raw = run.down.encode_in_place(broadcast, random, None, None)
+    broadcast = raw = flat
+    if not run.down.plain:
+        broadcast = flat.copy()
+        random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
+        raw = run.down.encode_in_place(broadcast, random, None, None)
     return Encoded(flat, broadcast, list(chunk_frames(run.down.encoded, raw)))

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 
+from common.atomic import sync
 from common.errors import StateError
 from common.events import Emit
 from common.records.rounds import RoundRecord, Seconds
@@ -24,6 +25,7 @@ from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
 from fedserver.rehearsal.canary import Canary
+from fedserver.resources import give_back
 from fedserver.results.trail import Trail
 from fedserver.run.board import Board
 from fedserver.run.close import Tidying, close, norms
@@ -174,10 +176,10 @@ class Rounds:
         )
         standing = replace(standing, flat=folded.closed.flat)
         await tidying.done()
-        closing = asyncio.to_thread(close, run, folded, record, detail, standing)
+        standing, written = await run.aside(close, run, folded, record, detail, standing)
         # Nobody sees the next broadcast before this round counts, but it can be made meanwhile.
         ahead = self._made_ahead(run, r + 1, folded.closed.flat)
-        standing, self._ahead = await asyncio.gather(closing, ahead)
+        _, self._ahead = await asyncio.gather(asyncio.to_thread(sync, written), ahead)
         self._standing = standing
         tidying.begin(standing)
         return record
@@ -223,4 +225,5 @@ class Rounds:
             supervision.cancel()
         require_enough(current, rule, reasons)
         current.release()
-        return await asyncio.to_thread(fold.close, standing.flat, self._emit)
+        await run.aside(give_back, len(coming))
+        return await run.aside(fold.close, standing.flat, self._emit)

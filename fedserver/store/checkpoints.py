@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
 import numpy as np
 
-from common.atomic import make_private, sync
+from common.atomic import make_private
 from common.errors import StateError
 from common.events import Emit
 from common.records import form
@@ -79,8 +79,8 @@ class Checkpoints:
         parameters = [s for s in specs if s.purpose is Purpose.MODEL] if has_h else []
         return Layout([*named, *(TensorSpec(f"h/{s.name}", "float64", s.shape) for s in parameters)])
 
-    def write(self, checkpoint: Checkpoint, along: Iterable[Path] = ()) -> None:
-        """Makes a round count, once it is on disk with the files and folders that are written `along`."""
+    def write(self, checkpoint: Checkpoint) -> list[Path]:
+        """Makes a round count, once what is returned is synced with all that it refers to."""
         layout = self._layout(bool(checkpoint.h))
         flat = checkpoint.flat
         if checkpoint.h:
@@ -103,7 +103,7 @@ class Checkpoints:
         note = {"checkpoint": form.text(told)}
         path = self._path(checkpoint.round)
         safetensors_files.write(path, layout, flat, Purpose.MODEL, note=note, synced=False)
-        sync([path, self._folder, *along])
+        return [path, self._folder]
 
     def prune(self) -> int:
         """Drops those that need not be kept; returns the oldest round that still has one."""

@@ -197,13 +197,13 @@ class RunDir:
         json_files.append(self.path / TRAFFIC_LINES, record, synced=False)
 
     @property
-    def traffic_lines(self) -> Path:
-        """traffic.jsonl."""
-        return self.path / TRAFFIC_LINES
+    def lines(self) -> list[Path]:
+        """rounds.jsonl and traffic.jsonl, which grow by a line a round and are synced with a checkpoint."""
+        return [self.path / ROUNDS, self.path / TRAFFIC_LINES]
 
     def append_round(self, record: RoundRecord) -> None:
-        """Adds a line to rounds.jsonl."""
-        json_files.append(self.path / ROUNDS, self._of_today(record))
+        """Adds a line to rounds.jsonl; until a later round counts, the checkpoint has the same."""
+        json_files.append(self.path / ROUNDS, self._of_today(record), synced=False)
 
     def amend_round(self, record: RoundRecord) -> None:
         """Writes the line of a round anew; the others stay as they are."""

@@ -7,15 +7,15 @@ them be folded in the order of client indices whatever the order of arrival.
 
     [ y_i, buffers and c_i+: the values | the bytes as they came, where they are coded ]
 
-Where nothing is coded the bytes come to their place among the values at once.
+Where nothing is coded the bytes come to their place among the values at once. Small updates stay in memory,
+as long as all of them together are small: making and removing a file takes longer than folding one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,80 +25,92 @@ from common.errors import Fault, SupersededError, WireError
 from common.tensors.layout import Flat, Layout
 from common.wire.chunks import START, Position, Receiver
 from common.wire.encoding import Encoding
+from fedserver.store.room import FileRoom, MemoryRooms, Room
+
+
+class Stream:
+    """One stream of an upload, until another takes its place."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.on_end: Callable[[], None] | None = None
+        """Who wants to know."""
+
+    def end(self) -> None:
+        """Its time is over."""
+        if not self.ended:
+            self.ended = True
+            if self.on_end is not None:
+                self.on_end()
+
+
+def start_of_bytes(encoding: Encoding, layout: Layout) -> int:
+    """Where the bytes of an update begin as they come."""
+    return 0 if encoding.plain else layout.num_bytes
 
 
 class Upload(Receiver):
     """One update on its way in, over one stream or, if that breaks, several."""
 
-    def __init__(self, path: Path, encoding: Encoding, layout: Layout, update_id: str) -> None:
+    def __init__(self, room: Room, encoding: Encoding, layout: Layout, update_id: str) -> None:
         """`layout` is that of the values."""
         super().__init__(encoding.encoded)
         self.update_id = update_id
-        self._path = path
-        self._stream: asyncio.Event | None = None
-        """That of the stream that may go on; set when another takes its place."""
+        self._room = room
+        self._stream: Stream | None = None
+        """The one that may go on."""
         self._discarded = False
-        self._start = 0 if encoding.plain else layout.num_bytes
-        self._end = self._start + encoding.encoded.num_bytes
+        self._start = start_of_bytes(encoding, layout)
         self._num_bytes = layout.num_bytes
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
-        # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
-        os.posix_fallocate(self._file, 0, max(layout.num_bytes, self._end, 1))
 
-    def begin(self) -> asyncio.Event:
-        """Starts a stream and ends an earlier one; the event tells it that its own time is over."""
+    def begin(self) -> Stream:
+        """Starts a stream and ends an earlier one."""
         self._end_stream()
-        self._stream = asyncio.Event()
+        self._stream = Stream()
         return self._stream
 
     def _end_stream(self) -> None:
         if self._stream is not None:
-            self._stream.set()
+            self._stream.end()
 
-    def require_current(self, stream: asyncio.Event) -> None:
+    def require_current(self, stream: Stream) -> None:
         """Raises for a stream whose update another stream goes on with, or starts again."""
-        if stream is not self._stream or stream.is_set() or self._discarded:
+        if stream is not self._stream or stream.ended or self._discarded:
             raise SupersededError("another stream of this client goes on with its update")
 
     def place(self, start: int, data: Flat) -> None:
-        """Writes bytes to the file: that is quicker than into a mapping, whose pages come one by one."""
-        rest = data.data
-        while rest:
-            written = os.pwrite(self._file, rest, self._start + start + len(data) - len(rest))
-            rest = rest[written:]
+        """Puts bytes behind the values, or among them where nothing is coded."""
+        self._room.write(self._start + start, data)
 
     def mapped(self) -> tuple[Flat, Flat]:
         """The bytes as they came, and room for y_i, buffers and c_i+; raises unless every byte has come."""
         self.finish()
-        mapped: Flat = np.memmap(self._path, np.uint8, "r+")
-        return mapped[self._start : self._end], mapped[: self._num_bytes]
+        flat, end = self._room.flat(), self._start + self._layout.num_bytes
+        return flat[self._start : end], flat[: self._num_bytes]
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
-        self._close()
-        make_private(path.parent)
-        self._path.replace(path)
+        self._room.keep(path)
 
     def discard(self) -> None:
         """Removes what was not kept, and ends a stream that is still alive."""
         self._discarded = True
         self._end_stream()
-        self._close()
-        self._path.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._room.close()
 
 
 class Spool:
     """The folder of updates of a run."""
 
-    def __init__(self, folder: Path, encoding: Encoding, layout: Layout) -> None:
+    def __init__(self, folder: Path, encoding: Encoding, layout: Layout, *, in_files: bool = False) -> None:
+        """`in_files`: others look at the updates too, so that none is in memory only."""
         self._folder = folder
         self._encoding = encoding
         self._layout = layout
+        self._room_bytes = max(
+            layout.num_bytes, start_of_bytes(encoding, layout) + encoding.encoded.num_bytes
+        )
+        self._memory = None if in_files else MemoryRooms()
         self._numbers = itertools.count()
         self._parts: dict[int, Upload] = {}
         """Uploads that are not whole yet, by client index."""
@@ -120,9 +132,14 @@ class Spool:
                 )
             return part
         self.drop(i)
-        path = self._folder / f"upload-{next(self._numbers)}.part"
-        self._parts[i] = Upload(path, self._encoding, self._layout, update_id)
+        self._parts[i] = Upload(self._room(), self._encoding, self._layout, update_id)
         return self._parts[i]
+
+    def _room(self) -> Room:
+        in_memory = self._memory.room(self._room_bytes) if self._memory is not None else None
+        if in_memory is not None:
+            return in_memory
+        return FileRoom(self._folder / f"upload-{next(self._numbers)}.part", self._room_bytes)
 
     def keep(self, i: int, r: int, upload: Upload) -> None:
         """Counts an upload of client i as whole."""
@@ -135,17 +152,21 @@ class Spool:
             self._parts.pop(i).discard()
 
     def path(self, r: int, i: int) -> Path:
-        """Where the update of client i for round r is kept: a file that opens with the tensors of y_i."""
+        """Where the update of client i for round r is kept: a file, or its name, that opens with y_i."""
         return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
 
     def values(self, r: int, i: int, *, writable: bool = False) -> Flat:
-        """y_i, buffers and c_i+ of a kept update, mapped rather than loaded."""
-        mapped: Flat = np.memmap(self.path(r, i), np.uint8, "r+" if writable else "r")
-        return mapped[: self._layout.num_bytes]
+        """y_i, buffers and c_i+ of a kept update; a file is mapped rather than loaded."""
+        path = self.path(r, i)
+        found = self._memory.kept(path) if self._memory is not None else None
+        if found is None:
+            found = np.memmap(path, np.uint8, "r+" if writable else "r")
+        return found[: self._layout.num_bytes]
 
     def put_aside(self, r: int, i: int, c_i: Flat) -> Flat:
         """The c_i from before an update, mapped rather than held in memory."""
         path = self.path(r, i).with_suffix(".before")
+        make_private(path.parent)
         path.touch(PRIVATE)
         c_i.tofile(path)
         mapped: Flat = np.memmap(path, np.uint8, "r")
@@ -158,4 +179,8 @@ class Spool:
 
     def drop_round(self, r: int) -> None:
         """Removes all updates of a round."""
-        shutil.rmtree(self._folder / f"round-{r:06d}", ignore_errors=True)
+        folder = self._folder / f"round-{r:06d}"
+        if self._memory is not None:
+            self._memory.drop(folder)
+        if folder.exists():
+            shutil.rmtree(folder, ignore_errors=True)

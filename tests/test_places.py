@@ -1,0 +1,59 @@
+"""Transfers side by side: only so many that get on, and nobody waits for one that is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from fedserver.rpc import places
+from fedserver.rpc.places import QuickPlaces
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not reached():
+            await asyncio.sleep(0)
+
+
+def test_only_so_many_transfers_are_under_way() -> None:
+    async def run() -> None:
+        quick, under_way, most = QuickPlaces(), 0, 0
+
+        async def transfer() -> None:
+            nonlocal under_way, most
+            async with quick.one() as place:
+                under_way += 1
+                most = max(most, under_way)
+                for _ in range(3):
+                    place.moved = True
+                    await asyncio.sleep(0)
+                under_way -= 1
+
+        await asyncio.gather(*(transfer() for _ in range(5 * places.PLACES)))
+        assert most == places.PLACES
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "STUCK_S", 0.001)
+
+    async def run() -> None:
+        quick, begun, go_on = QuickPlaces(), 0, asyncio.Event()
+
+        async def stuck() -> None:
+            nonlocal begun
+            async with quick.one():
+                begun += 1
+                await go_on.wait()
+
+        tasks = [asyncio.create_task(stuck()) for _ in range(3 * places.PLACES)]
+        await _until(lambda: begun == len(tasks))
+        go_on.set()
+        await asyncio.gather(*tasks)
+        async with quick.one() as place:
+            assert place.moved is False, "the places are all there again, and looked after"
+
+    asyncio.run(run())
