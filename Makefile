@@ -66,6 +66,7 @@ docs: venv  ## Write the documents that come from the code again.
 	$(BIN)/python -m fedserver.settings_table > docs/settings.md
 	$(BIN)/python -m common.records.document > docs/run-directory.md
 	$(BIN)/python -m fedclient.policy.reference docs/site-policy.md
+	$(BIN)/python -m fedclient.check.document > docs/checks.md
 
 bench: venv  ## Run the benchmarks, or those of NAMES; results go to benchmarks/results (a few minutes).
 	$(BIN)/python benchmarks/run.py $(NAMES) $(FLAGS)

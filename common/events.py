@@ -163,20 +163,22 @@ class JsonLog:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PicturesLeftOut(Event):
-    """Some pictures of a folder cannot be read."""
+class ExamplesLeftOut(Event):
+    """Some examples are broken; the others are used."""
 
     level: ClassVar[Level] = Level.WARNING
     left_out: int
-    pictures: int
+    examples: int
     """How many there are, good and bad."""
-    first: Path
-    """One of those that cannot be read."""
+    what: str
+    """What they are, and what is wrong with those that are left out."""
+    named: tuple[str, ...]
+    """The first few that are left out."""
 
     def text(self) -> str:
-        return (
-            f"left out {self.left_out} of {self.pictures} pictures that cannot be read, "
-            f"the first is {self.first}"
+        others = self.left_out - len(self.named)
+        return f"left out {self.left_out} of {self.examples} {self.what}: {', '.join(self.named)}" + (
+            f" and {others} others" if others else ""
         )
 
 

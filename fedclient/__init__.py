@@ -9,9 +9,9 @@ Rooms
     midround/  where a long round is, saved while it goes on
     replicas/  many clients from one command: identities, the process that forks, threads
     policy/    what may leave, by site.toml               outbox/    what has left, on disk before it leaves
-    keys/      the site's own key
+    keys/      the site's own key                         check/     is this site ready? takes no part
 What the machine gives is `site`; `run.demands` holds what the server asks for against it, before it is done.
-Where there is a site.toml, `run.guarded` is the connection: all that leaves passes its gate.
+Where there is a site.toml, `policy.guarded` is the connection: all that leaves passes its gate.
 
 A round, in order; x, c, y_i and c_i are named where they are
     run.daemon         joins, and lets run.turn take turns until the run ends; a lost connection ends a turn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
+from fedclient.check.cli import check_command
 from fedclient.flags import Flags, rate, threads
 from fedclient.keys.cli import certs as certs_group
 from fedclient.policy import cli as policy_cli
@@ -25,7 +25,7 @@ from fedclient.site import Site
 from fedclient.worth import cli as worth_cli
 
 if TYPE_CHECKING:
-    from fedclient.replicas.identity import Identity
+    pass
 
 START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
 ALLOWED = "Permissions"
@@ -211,6 +211,9 @@ def _load() -> None:
     import fedclient.run.live  # noqa: F401
 
 
+main.add_command(check_command(run, _load))
+
+
 def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
     """Many clients in processes that are forked once torch is here; returns the exit code."""
     if TOKEN_VARIABLE in os.environ and flags.replicas != 1:
@@ -219,6 +222,7 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
         )
     from common.processes.forks import share_memory
     from fedclient.replicas.family import Family, grouped
+    from fedclient.replicas.host import live_together
     from fedclient.replicas.identity import identified
 
     with ExitStack() as stack:
@@ -232,16 +236,4 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
             datasets.load(flags.dataset, "train", flags.data_dir)  # In memory that all of them share.
         share_memory()
         named = naming_clients(emit)
-        return Family(grouped(identities), partial(_live_together, emit=named), named).run()
-
-
-def _live_together(group: Sequence[Identity], emit: Emit) -> None:
-    """What a forked process does."""
-    from fedclient.replicas.host import host
-    from fedclient.run.live import live
-
-    if len(group) == 1:
-        with commandline.errors_in_one_line(group[0].name):
-            live(group[0], emit)
-    else:
-        host({identity.name: partial(live, identity, emit) for identity in group})
+        return Family(grouped(identities), partial(live_together, emit=named), named).run()

@@ -8,6 +8,11 @@ from typing import ClassVar
 from common.events import Event, Level
 
 
+def _round(r: int) -> str:
+    """What is trained: a round or, before the first, a rehearsal."""
+    return f"round {r}" if r else "canary"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Joining(Event):
     """The client asks for a seat for the first time."""
@@ -135,7 +140,7 @@ class TrainingStarted(Event):
     level: ClassVar[Level] = Level.DETAIL
 
     def text(self) -> str:
-        return f"round {self.round}: training"
+        return f"{_round(self.round)}: training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +152,7 @@ class RoundTrained(Event):
     seconds: float
 
     def text(self) -> str:
-        return f"round {self.round}: {self.steps} steps, loss {self.loss:.4f}, {self.seconds:.1f} s"
+        return f"{_round(self.round)}: {self.steps} steps, loss {self.loss:.4f}, {self.seconds:.1f} s"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -194,6 +194,12 @@ def main() -> None:
     default=True,
     help="Go on with the run in --run-dir, if there is one.",
 )
+@commandline.option(
+    Section.RUN,
+    "--canary",
+    is_flag=True,
+    help="Rehearse a tiny round with everybody before round 1; end with a table unless all are ready.",
+)
 @commandline.capture_option(Section.WIRE)
 @commandline.option(
     Section.SECURITY,
@@ -213,6 +219,7 @@ def run(
     listen: str,
     capture: Path | None,
     resume: bool,
+    canary: bool,
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
@@ -230,7 +237,9 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume)
+    ended = serve(
+        config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
+    )
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 

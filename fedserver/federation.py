@@ -39,10 +39,11 @@ def assemble(
     capture: CaptureWriter | None = None,
     *,
     takes_turns: bool = False,
+    canary: bool = False,
 ) -> Federation:
     """A federation that is ready to run; must be called on its event loop.
 
-    Where clients take turns, most are silent most of the time.
+    Where clients take turns, most are silent most of the time. `canary`: they rehearse before round 1.
     """
     emit = sparing(of_run(emit, run_id))
     working = config.clients_per_round or config.num_clients
@@ -51,5 +52,5 @@ def assemble(
     board = Board()
     traffic = Traffic(lambda name: name in members.by_name, capture)
     service = Service(config, run_id, members, board, traffic, emit)
-    rounds = Rounds(config, run_id, run_dir, worker, members, board, traffic, emit)
+    rounds = Rounds(config, run_id, run_dir, worker, members, board, traffic, emit, canary=canary)
     return Federation(members, board, traffic, service, rounds)

@@ -76,6 +76,7 @@ async def serve(
     access: AccessSettings,
     capture_path: Path | None = None,
     resume: bool = True,
+    canary: bool = False,
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
@@ -91,7 +92,7 @@ async def serve(
         stack.callback(worker.close)
         if tls is not None:
             stack.enter_context(HandshakeLog(refusals))
-        federation = assemble(config, run_id, run_dir, worker, emit, capture)
+        federation = assemble(config, run_id, run_dir, worker, emit, capture, canary=canary)
         endpoint = Endpoint(federation.service, authenticator, refusals)
         healthy = health.Health(federation.members.joinable)
         renewal = Renewal(access.tls, access.tls_files, emit) if tls is not None else None

@@ -13,7 +13,7 @@ from common.records.rounds import ROUNDS
 from common.records.traffic import TRAFFIC, DirectionBytes, Traffic, TrafficRecord
 from common.tensors.layout import Purpose
 from common.wire.byte_counts import ByteCounts
-from common.wire.messages import DIRECTIONS
+from common.wire.messages import CANARY, DIRECTIONS
 from fedwire.source import Capture
 from fedwire.transfers import Transfers
 
@@ -113,7 +113,7 @@ def _ratios(capture: Capture, total: ByteCounts) -> Ratios:
     for layout in needed.values():
         plain += layout.payload_bytes(Purpose.MODEL, Purpose.BUFFER)
         reduced += layout.payload_bytes(Purpose.MODEL)
-    sent = sum(total.payload.values())
+    sent = sum(count for key, count in total.payload.items() if key[2] != CANARY)
     return Ratios(sent / plain if plain else None, sent / (plain + reduced) if plain else None)
 
 

@@ -20,6 +20,7 @@ from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED, TopK
 from common.wire.encoding import Encoding
 from common.wire.manifest import read_manifest
+from common.wire.messages import is_canary
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.source import Capture, CapturedMessage
 
@@ -162,7 +163,8 @@ class _Collector:
 
     def _begin(self, message: CapturedMessage) -> None:
         header = self._header(message)
-        if header.round == 0 or (isinstance(header, pb.UpdateHeader) and _is_word_only(header)):
+        says_only = isinstance(header, pb.UpdateHeader) and _is_word_only(header)
+        if header.round == 0 or says_only or is_canary(header):  # Nothing of a rehearsal goes on.
             return
         announced = tuple(spec.SerializeToString() for spec in header.tensors)
         encoding = self._encoding(announced, header)
@@ -175,9 +177,8 @@ class _Collector:
         else:
             same = (_opening(header),)
         key = (header.round, client, message.up, *same)
-        transfer = self._unfinished.setdefault(
-            key, Transfer(header.round, client, message.up, header, encoding)
-        )
+        begun = Transfer(header.round, client, message.up, header, encoding)
+        transfer = self._unfinished.setdefault(key, begun)
         transfer.headers.append(message)
         self._by_call[message.call] = key, transfer
 

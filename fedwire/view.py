@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from common.errors import printable
-from common.wire.messages import PURPOSES
+from common.wire.messages import CANARY, FROZEN, PURPOSES
 from fedwire.diff import Difference
 from fedwire.source import MessageRow
 from fedwire.stats import Statistics
@@ -116,7 +116,9 @@ def _short(value: Any) -> str:
 def show_statistics(found: Statistics) -> None:
     """Tables by round, client and tensor, and the comparison."""
     screen = _Screen()
-    purposes = [purpose for purpose in PURPOSES if getattr(found.bytes.down, purpose) is not None]
+    seldom = (FROZEN, CANARY)
+    known = [p for p in seldom if any(getattr(way, p) for way in (found.bytes.down, found.bytes.up))]
+    purposes = [p for p in (*PURPOSES, CANARY) if p not in seldom or p in known]
     rounds = _Rows("round", "direction", *purposes, "total", left=("direction",))
     named = {("none" if r == 0 else str(r)): counts for r, counts in found.rounds.items()}
     for r, both in [*named.items(), ("all", found.bytes)]:

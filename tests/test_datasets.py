@@ -92,6 +92,35 @@ def test_bad_data_factories_are_named(
         datasets.load(f"{module}:f", "train")
 
 
+def test_broken_examples_of_a_factory_are_counted_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same are left whenever they are read; nothing is left out of what has none."""
+    (tmp_path / "site_data.py").write_text(
+        "import numpy as np\n"
+        "def rows(bad):\n"
+        "    good = [np.full(3, k, np.float32) for k in range(4)]\n"
+        "    return [*good[:2], *bad, *good[2:]], [0, 1, *(0 for _ in bad), 0, 1]\n"
+        "def ragged(split): return rows([np.zeros(2, np.float32), np.zeros((3, 1), np.float32)])\n"
+        "def infinite(split): return rows([np.array([1, np.inf, 2], np.float32)])\n"
+        "def all_bad(split): return np.full((2, 3), np.nan), [0, 1]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+    for name in ("ragged", "infinite", "ragged"):
+        train = datasets.load(f"site_data:{name}", "train", emit=lambda event: told.append(event.text()))
+        assert train.images[:, 0].tolist() == [0, 1, 2, 3]
+        assert train.labels.tolist() == [0, 1, 0, 1]
+    ragged = "left out 2 of 6 examples that have another shape than (3,): number 2 (2,), number 3 (3, 1)"
+    assert told == [
+        ragged,
+        "left out 1 of 5 examples with numbers that are not finite: number 2",
+        ragged,
+    ]
+    with pytest.raises(DataError, match=r"all 2 are examples with numbers that are not finite.*number 0"):
+        datasets.load("site_data:all_bad", "train")
+
+
 def test_unknown_data_sets_are_refused_with_the_choices() -> None:
     with pytest.raises(
         ConfigError, match=r"unknown data set 'mnist'; choose digits, cifar10, .* or module:factory"

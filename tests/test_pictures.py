@@ -68,7 +68,8 @@ def test_unreadable_pictures_are_left_out_with_one_line(folder: Path) -> None:
     pictures = imagefolder.readable(imagefolder.list_pictures(folder / "train"), told.append)
     assert len(pictures) == 39
     assert [event.text() for event in told] == [
-        f"left out 2 of 41 pictures that cannot be read, the first is {folder / 'train' / 'cat' / '0.png'}"
+        "left out 2 of 41 pictures that cannot be read: "
+        + ", ".join(str(folder / "train" / "cat" / name) for name in ("0.png", "broken.png"))
     ]
 
 
@@ -87,13 +88,15 @@ def test_folders_that_cannot_be_learned_from_are_named(tmp_path: Path) -> None:
         datasets.load("imagefolder", "test", str(tmp_path), image_size=9)
     (tmp_path / "x" / "c").mkdir(parents=True)
     (tmp_path / "x" / "c" / "a.png").write_text("no")
-    with pytest.raises(DataError, match="none of the 1 pictures can be read"):
+    with pytest.raises(DataError, match="all 1 are pictures that cannot be read"):
         imagefolder.readable(imagefolder.list_pictures(tmp_path / "x"), unheard)
 
 
 def test_own_pictures_and_assigned_shards_train_together(federation: Federation, folder: Path) -> None:
     """One client has pictures of its own, of one class and another size; two get shards of the run's."""
     own = draw(federation.folder / "own", 12, ("dog",), size=33)
+    whole = (own / "dog" / "3.png").read_bytes()
+    (own / "dog" / "cut-off.png").write_bytes(whole[:-30])
     flags = (
         "--dataset imagefolder --model cnn --image-size 8 --num-clients 3 --rounds 4 --no-augment --eta-l 0.2"
     )
@@ -104,6 +107,8 @@ def test_own_pictures_and_assigned_shards_train_together(federation: Federation,
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [3] * 4
     assert "client 2 of 3, 12 examples" in federation.log("b")
+    broken = own / "dog" / "cut-off.png"
+    assert f"left out 1 of 13 pictures that cannot be read: {broken}" in federation.log("b")
     clients = json.loads((federation.folder / "run" / "config.json").read_text())["clients"]
     assert [client["classes"] is None for client in clients] == [False, True, False]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fedserver.rpc import places
-from fedserver.rpc.places import QuickPlaces
+from fedserver.access import places
+from fedserver.access.places import QuickPlaces
 
 
 async def _until(reached: Callable[[], bool]) -> None:

@@ -145,6 +145,7 @@ SAYS_NOTHING = {"renew", "progress", "decline"}
 ENVELOPE = {
     *("protocol_version", "client", "gives_signs", "message_crc32c", "run_id", "round", "update_id"),
     *("fingerprint", "declined", "leaving", "refused_rule", "resume_from", "evaluates"),
+    "canary_pull_seconds",
 }
 """Fields of messages to the server that say nothing of the site's data."""
 LEAVES = {"own_data", "class_names", "test_examples", "tensors", *TOLD_WITH_UPDATE}

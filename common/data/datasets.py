@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from common import plugin
 from common.data import published
+from common.data.broken import without_ragged, without_unfit
 from common.data.names import DATASETS, require_known
 from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
@@ -100,7 +101,7 @@ def _load(
 
 def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Emit) -> Dataset:
     if plugin.is_plugin(name):
-        return _from_factory(name, split)
+        return _from_factory(name, split, emit)
     if name == "digits":
         return _digits(split)
     if name == "imagefolder":
@@ -194,12 +195,14 @@ def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
     return own_folder(imagefolder.readable(pictures[split], emit), class_names, (3, size, size))
 
 
-def _from_factory(name: str, split: str) -> Dataset:
+def _from_factory(name: str, split: str, emit: Emit) -> Dataset:
     factory = plugin.load(name)
     try:
-        images, labels, *named = factory(split)
-        images, labels = np.asarray(images), np.asarray(labels)
+        given, classes, *named = factory(split)
+        images, labels = without_ragged(given, classes, emit)
         names = tuple(map(str, *named)) if named else None
+    except DataError as error:
+        raise DataError(f"data set {name}: {error}") from error
     except Exception as error:
         raise DataError(
             f"data set {name}: expected factory({split!r}) -> (images, labels), "
@@ -212,6 +215,7 @@ def _from_factory(name: str, split: str) -> Dataset:
         raise DataError(f"data set {name}: labels must be a list of integers, got {got}")
     if images.ndim < 2 or len(images) != len(labels) or not len(labels):
         raise DataError(f"data set {name}: {len(labels)} labels do not fit images of shape {images.shape}")
+    images, labels = without_unfit(images, labels, emit)
     if labels.min() < 0 or labels.max() >= MAX_CLASSES:
         got = f"{labels.min()} to {labels.max()}"
         raise DataError(f"data set {name}: labels must be from 0 to {MAX_CLASSES - 1}, got {got}")

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from common.data.broken import tell_of_broken
 from common.errors import DataError
-from common.events import Emit, PicturesLeftOut
+from common.events import Emit
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 """What a picture may be, whatever its name says: Pillow knows formats that start other programs."""
@@ -48,10 +49,7 @@ def readable(pictures: list[tuple[str, Path]], emit: Emit) -> list[tuple[str, Pa
             good.append((name, path))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
             bad.append(path)
-    if bad:
-        emit(PicturesLeftOut(left_out=len(bad), pictures=len(pictures), first=bad[0]))
-    if not good:
-        raise DataError(f"none of the {len(bad)} pictures can be read, the first is {bad[0]}")
+    tell_of_broken([str(path) for path in bad], len(pictures), "pictures that cannot be read", emit)
     return good
 
 

@@ -35,6 +35,8 @@ class PurposeBytes:
     """Everything else in the messages: headers, envelopes of chunks, requests, replies."""
     frozen: Count | None = None
     """Tensors that stay as they are, on their way to clients that have not got them; missing if none were."""
+    canary: Count | None = None
+    """Tensors of the rehearsal before round 1; left out where there was none."""
 
     @property
     def total(self) -> int:

@@ -67,6 +67,8 @@ class Rules:
     """Clients evaluate x before they train, on data of their own."""
     evaluation_only: bool = False
     """After the last round: they do nothing else."""
+    canary: bool = False
+    """Whether it is a rehearsal, of which nothing counts."""
 
     @property
     def method(self) -> Algorithm:
@@ -152,6 +154,7 @@ class Rules:
             on_probation=self.on_probation,
             evaluate=self.evaluate,
             evaluation_only=self.evaluation_only,
+            canary=self.canary,
         )
         if self.local_steps is not None:
             header.local_steps = self.local_steps
@@ -193,6 +196,7 @@ class Rules:
             on_probation=tuple(header.on_probation),
             evaluate=header.evaluate,
             evaluation_only=header.evaluation_only,
+            canary=header.canary,
         )
 
 

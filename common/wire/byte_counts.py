@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from common.records.traffic import DirectionBytes, PurposeBytes, Traffic
-from common.wire.messages import DIRECTIONS, PURPOSES, Content
+from common.wire.messages import CANARY, DIRECTIONS, FROZEN, PURPOSES, Content
 
 Key = tuple[str, str, str, str]
 """Client, direction, purpose, and tensor or, for `other`, what the message was."""
@@ -35,16 +35,13 @@ class ByteCounts:
 
     def by_purpose(self) -> DirectionBytes:
         """Payload by direction and purpose; what envelopes and other messages take is `other`."""
-        table = {d: dict.fromkeys(PURPOSES, 0) for d in DIRECTIONS}
+        table = {d: dict.fromkeys((*PURPOSES, CANARY), 0) for d in DIRECTIONS}
         for (_, direction, _, _), encoded in self.encoded.items():
             table[direction]["other"] += encoded
         for (_, direction, purpose, _), payload in self.payload.items():
             table[direction][purpose] += payload
             table[direction]["other"] -= payload
-        for counts in table.values():
-            if not counts["frozen"]:
-                del counts["frozen"]
-        return DirectionBytes(**{d: PurposeBytes(**counts) for d, counts in table.items()})
+        return DirectionBytes(**{d: _by_purpose(counts) for d, counts in table.items()})
 
     def detailed(self) -> Traffic:
         """Payload and encoded bytes by client, direction, purpose and tensor."""
@@ -63,3 +60,8 @@ class ByteCounts:
             encoded[key[:2]] += count
             payload[key[:2]] += self.payload[key]
         return {key: (payload[key], encoded[key]) for key in sorted(encoded)}
+
+
+def _by_purpose(counts: dict[str, int]) -> PurposeBytes:
+    """Frozen tensors and a rehearsal are named only where there were any."""
+    return PurposeBytes(**{name: n for name, n in counts.items() if n or name not in (FROZEN, CANARY)})

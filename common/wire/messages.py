@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,7 +21,10 @@ from common.wire.chunks import Chunk, parsed, read_chunk
 from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
-PURPOSES = ("model", "buffer", "control", "frozen", "other")
+CANARY, FROZEN = "canary", "frozen"
+"""The purpose of all tensors of a rehearsal, and of tensors that are sent once."""
+PURPOSES = ("model", "buffer", "control", FROZEN, "other")
+"""Of what passes in rounds."""
 PURPOSE_NAMES: dict[int, str] = {
     Purpose.MODEL: "model",
     Purpose.BUFFER: "buffer",
@@ -29,6 +32,10 @@ PURPOSE_NAMES: dict[int, str] = {
     Purpose.CLIENT_CONTROL: "control",
     Purpose.FROZEN: "frozen",
 }
+
+
+_MARKS = ("canary", "canary_pull_seconds")
+"""Fields that only the headers of a rehearsal have."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,11 @@ UNREADABLE = Content("unreadable")
 def chunk_content(purpose: int, tensor: str, payload: int) -> Content:
     """What a chunk of an announced tensor is; a purpose that this release does not know is `other`."""
     return Content("chunk", PURPOSE_NAMES.get(purpose, "other"), tensor, payload)
+
+
+def is_canary(header: Message) -> bool:
+    """Whether a round or an update is of a rehearsal."""
+    return any(field.name in _MARKS for field, _ in header.ListFields())
 
 
 @dataclass(frozen=True)
@@ -132,6 +144,8 @@ class CallReader:
         self.client = ""
         self.round = 0
         self.run_id = ""
+        self.canary = False
+        """Whether the tensors of this call are those of a rehearsal."""
 
     @property
     def awaits_reply(self) -> bool:
@@ -160,7 +174,8 @@ class CallReader:
             if message.tensor >= len(self._tensors):
                 return Content("chunk")
             spec = self._tensors[message.tensor]
-            return chunk_content(spec.purpose, spec.name, len(message.data))
+            content = chunk_content(spec.purpose, spec.name, len(message.data))
+            return replace(content, purpose=CANARY) if self.canary else content
         form, kind, teller = self._forms[up], "request" if up else "reply", message
         if form.framed:
             kind = message.WhichOneof("frame") or UNREADABLE.kind
@@ -168,6 +183,7 @@ class CallReader:
                 return Content(kind)
             teller = getattr(message, kind)
             self._tensors = getattr(teller, "tensors", ())
+            self.canary = is_canary(teller)
         for name in form.tells:
             setattr(self, name, getattr(teller, name))
         return Content(kind)

@@ -58,7 +58,7 @@ class GuardedConnection(Connection):
         if number:
             self._gate.receipt(number, "SEATED", seat.run_id)
         with leaving_on_failure(self, seat, self._emit):
-            self._gate.require(**_offer(seat, has_data=own_data is not None))
+            self._gate.require(**offer(seat, has_data=own_data is not None))
         return seat
 
     def pull(
@@ -155,7 +155,7 @@ class GuardedConnection(Connection):
         return self._seat
 
 
-def _offer(seat: Seat, *, has_data: bool) -> dict[str, Any]:
+def offer(seat: Seat, *, has_data: bool) -> dict[str, Any]:
     """What a server says of its run to whoever joins."""
     functions = (name for _, name in seat.functions)
     named = [seat.model.name, "" if has_data else seat.dataset or "", *functions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,10 @@ class Policy:
         for text in self.fingerprints:
             if not _FINGERPRINT.fullmatch(text):
                 raise ConfigError(f"fingerprints: expected 8 to 64 hexadecimal digits, got {text!r}")
+
+    def allowing(self, *names: str | None) -> Policy:
+        """The same, with code that flags allow; what is built in needs no permission."""
+        return replace(self, modules=(*self.modules, *(n for n in names if n and plugin.is_plugin(n))))
 
     @property
     def least_examples(self) -> int:

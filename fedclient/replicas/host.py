@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from common import commandline
+from common.events import Emit
+from fedclient.replicas.identity import Identity
+from fedclient.run.live import live
+
+
+def live_together(group: Sequence[Identity], emit: Emit) -> None:
+    """What a process does that was forked for some clients, or for one."""
+    if len(group) == 1:
+        with commandline.errors_in_one_line(group[0].name):
+            live(group[0], emit)
+    else:
+        host({identity.name: partial(live, identity, emit) for identity in group})
 
 
 def host(clients: Mapping[str, Callable[[], None]]) -> None:

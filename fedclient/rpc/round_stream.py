@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -39,6 +40,13 @@ class ReceivedRound:
     """That c_i from the server, for a client that no longer holds it."""
     frozen: Flat | None = None
     """The tensors that stay as they are, for a client that had asked for them."""
+    seconds: float = 0.0
+    """How long the tensors took to come."""
+
+    @property
+    def canary_seconds(self) -> float | None:
+        """The same for a rehearsal, which asks for it; None for a round."""
+        return self.seconds if self.task.rules.canary else None
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ def receive_round(
     frozen: Layout = NOTHING,
 ) -> ReceivedRound:
     """Reads the stream behind a header, after checking all that the header announces."""
+    started = time.monotonic()
     announced = read_manifest(header.tensors)
     layout = _checked_layout(announced, model, frozen)
     rules = Rules.from_header(header)
@@ -93,6 +102,7 @@ def receive_round(
         header.counted_round,
         flat[layout.num_bytes : own_end] if own.specs else None,
         flat[own_end:].copy() if frozen.specs else None,
+        time.monotonic() - started,
     )
 
 

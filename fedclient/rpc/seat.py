@@ -68,13 +68,7 @@ def seat_of(reply: pb.JoinReply) -> Seat:
         index=reply.index,
         num_clients=reply.num_clients,
         seed=reply.seed,
-        model=ModelSpec(
-            name=reply.model.name,
-            num_classes=reply.model.num_classes,
-            image_shape=tuple(reply.model.image_shape),
-            dtype=reply.model.dtype,
-            width=reply.model.width,
-        ),
+        model=model_spec(reply.model),
         fingerprint=reply.model.fingerprint,
         class_names=tuple(reply.model.class_names),
         mean=tuple(reply.model.mean),
@@ -90,6 +84,17 @@ def seat_of(reply: pb.JoinReply) -> Seat:
         loss=reply.site_task.loss,
         transform=reply.site_task.transform,
         rounds=reply.rounds,
+    )
+
+
+def model_spec(message: pb.ModelSpec) -> ModelSpec:
+    """What a server says of its model, not looked at yet."""
+    return ModelSpec(
+        name=message.name,
+        num_classes=message.num_classes,
+        image_shape=tuple(message.image_shape),
+        dtype=message.dtype,
+        width=message.width,
     )
 
 

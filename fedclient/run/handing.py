@@ -8,7 +8,7 @@ from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.task import Task, Update
 
 
-def to_hand_in(task: Task, update: Update, seat: Seat) -> StoredUpdate:
+def to_hand_in(task: Task, update: Update, seat: Seat, canary_s: float | None) -> StoredUpdate:
     """What is kept on disk until the server has counted it."""
     found = update.evaluation
     return StoredUpdate(
@@ -20,4 +20,5 @@ def to_hand_in(task: Task, update: Update, seat: Seat) -> StoredUpdate:
         validation_accuracy=update.validation_accuracy,
         seconds=update.seconds,
         evaluation=None if found is None else to_message(found, seat.model.num_classes),
+        canary_pull_seconds=canary_s,
     )

@@ -32,7 +32,7 @@ def live(identity: Identity, emit: Emit) -> None:
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
     policy, gate = _policy(identity, emit)
-    own = _own_data(flags, emit)
+    own = own_data(flags, emit)
     config = ClientConfig(
         server=flags.server,
         name=identity.name,
@@ -59,14 +59,13 @@ def _policy(identity: Identity, emit: Emit) -> tuple[Policy, Gate | None]:
     flags, state_dir, access = identity.flags, identity.state.path, identity.access
     found = policy_of(flags.site_file, state_dir)
     policy, path = found or (Policy(), None)
-    pinned = () if flags.model is None else (flags.model,)
-    policy = replace(policy, modules=(*policy.modules, *flags.allow_plugin))
+    policy = policy.allowing(*flags.allow_plugin)
     if path is None:
         return policy, None
     outbox = Outbox(state_dir, _signer(access), emit)
     emit(PolicyInForce(client=identity.name, file=path, outbox=outbox.path))
     facts = Facts(server=flags.server, encrypted=access.certs is not None)
-    return policy, Gate(replace(policy, modules=(*policy.modules, *pinned)), state_dir, outbox, facts)
+    return policy, Gate(policy.allowing(flags.model), state_dir, outbox, facts)
 
 
 def _signer(access: Access) -> Signer | None:
@@ -76,7 +75,8 @@ def _signer(access: Access) -> Signer | None:
     return signer_of(access.files()[1])
 
 
-def _own_data(flags: Flags, emit: Emit) -> OwnData | None:
+def own_data(flags: Flags, emit: Emit) -> OwnData | None:
+    """The data that a client brings along, if it does."""
     if flags.dataset is not None:
         return OwnDataset(flags.dataset, flags.data_dir, flags.shard, emit, flags.partition)
     return OwnPictures(flags.data, emit) if flags.data is not None else None

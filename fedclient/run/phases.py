@@ -17,6 +17,7 @@ Handing    the connection breaks                         Handing, interrupted   
            the server tells how much has arrived         Handing from there            `arrived`
            accepted, or had arrived before               Waiting, taken                `answered`
            late or rejected                              Waiting, not taken            `answered`
+           it was a rehearsal                            Waiting, as at first          `answered`
 
 What a client does in a phase is in turn.py; what it remembers on disk is in fedclient/store.
 """
@@ -158,7 +159,9 @@ def arrived(handing: Handing, position: Position) -> Handing:
 
 
 def answered(handing: Handing, *, taken: bool) -> Waiting:
-    """Done with the round of the update."""
+    """Done with the round of the update; of a rehearsal nothing is remembered."""
+    if handing.update.canary_pull_seconds is not None:
+        return Waiting()
     memory, r = handing.memory, handing.update.round
     # An update that an earlier process trained: its x is gone, so its round is not named to the server.
     knows_x = memory.broadcast is not None and memory.broadcast.round == r

@@ -58,7 +58,7 @@ def prepare(
 ) -> Equipment:
     """Loads the data, builds the model and opens the state of the run; raises if they do not fit it."""
     demands = Demands(seat, config.site, own_data=config.own_data is not None)
-    dataset = _dataset(config, seat, demands, emit)
+    dataset = examples_for(config, seat, demands, emit)
     model = build(seat.model, seat.seed)
     specs = tensor_specs(model)
     demands.require_built(Layout(specs))
@@ -117,7 +117,7 @@ def left_over(equipment: Equipment, emit: Emit) -> StoredUpdate | None:
     return update
 
 
-def _dataset(config: ClientConfig, seat: Seat, demands: Demands, emit: Emit) -> datasets.Dataset:
+def examples_for(config: ClientConfig, seat: Seat, demands: Demands, emit: Emit) -> datasets.Dataset:
     """The client's examples with the labels, the size and the normalisation of the run."""
     if config.own_data is not None:
         test = config.test_data

@@ -24,12 +24,12 @@ from fedclient.events import (
 )
 from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
+from fedclient.rpc.known_run import known_run
 from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, RunEnded, UpdateLost
 from fedclient.run import phases
 from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
-from fedclient.run.known import known_run
 from fedclient.run.leaving import leaving_on_failure
 from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
@@ -120,8 +120,7 @@ class Participant:
             self.phase = Ended(answer)
         elif isinstance(answer, UpdateLost):
             self.phase = phases.update_lost(waiting, answer.round)
-            in_hand = isinstance(self.phase, Handing)
-            self._emit(UpdateAskedFor(round=answer.round, in_hand=in_hand))
+            self._emit(UpdateAskedFor(round=answer.round, in_hand=isinstance(self.phase, Handing)))
             self._pause(answer.round)
         else:
             self._resends = 0
@@ -144,7 +143,7 @@ class Participant:
                 report_evaluation(connection, self._seat, self._trainer, task, personal, self._emit)
             self.phase = phases.evaluated(training)
             return
-        if not self._has_written_down:
+        if not (self._has_written_down or task.rules.canary):
             self._has_written_down = True
             self._state.remember(known_run(self._seat, task))
         if training.received.derives_c:
@@ -160,7 +159,7 @@ class Participant:
         started = time.monotonic()
         try:
             with turn_to_train(self._threads):
-                self._emit(TrainingStarted(round=task.round))
+                self._emit(TrainingStarted(round=task.shown_round))
                 update = self._trainer.train(task, state)
         except DivergedError as error:
             self._emit(Diverged(round=task.round, reason=str(error)))
@@ -171,11 +170,11 @@ class Participant:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
         last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
-        stored = to_hand_in(task, update, self._seat)
+        stored = to_hand_in(task, update, self._seat, training.received.canary_seconds)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
-        seconds = time.monotonic() - started
-        self._emit(RoundTrained(round=task.round, steps=update.steps, loss=update.loss, seconds=seconds))
+        seconds, r, steps = time.monotonic() - started, task.shown_round, update.steps
+        self._emit(RoundTrained(round=r, steps=steps, loss=update.loss, seconds=seconds))
 
     def _push(self, connection: Connection, handing: Handing) -> None:
         update = handing.update

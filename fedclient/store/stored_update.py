@@ -18,7 +18,6 @@ from common.tensors.layout import Flat
 from common.wire.chunks import Position, parsed
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
-from fedclient.training.task import Update
 from fedpvr.v1 import federation_pb2 as pb
 
 MAGIC = b"FEDPVRU1"
@@ -49,19 +48,8 @@ class StoredUpdate:
     seconds: float
     evaluation: pb.SiteCounts | None = None
     """Of x, as it travels, where the round asked for it."""
-
-    @classmethod
-    def of(cls, update: Update, encoding: Encoding) -> StoredUpdate:
-        """What came out of a round, to be handed in."""
-        return cls(
-            round=update.round,
-            encoding=encoding,
-            payload=update.payload,
-            steps=update.steps,
-            loss=update.loss,
-            validation_accuracy=update.validation_accuracy,
-            seconds=update.seconds,
-        )
+    canary_pull_seconds: float | None = None
+    """Of a rehearsal's update only."""
 
     @cached_property
     def id(self) -> str:
@@ -93,6 +81,7 @@ class StoredUpdate:
             tensors=manifest(self.encoding),
             train_seconds=self.seconds,
             evaluation=self.evaluation,
+            canary_pull_seconds=self.canary_pull_seconds,
         )
 
     def stored(self, sender: Sender) -> list[bytes | memoryview]:
@@ -123,7 +112,7 @@ class StoredUpdate:
             raise StateError(f"belongs to {found}, this client is {sender}")
         if len(data) - start - length != encoding.encoded.num_bytes:
             raise StateError("is damaged: its tensors are not whole")
-        known = header.HasField("validation_accuracy")
+        known, canary = (header.HasField(name) for name in ("validation_accuracy", "canary_pull_seconds"))
         stored_update = cls(
             round=header.round,
             encoding=encoding,
@@ -133,6 +122,7 @@ class StoredUpdate:
             validation_accuracy=header.validation_accuracy if known else None,
             seconds=header.train_seconds,
             evaluation=header.evaluation if header.HasField("evaluation") else None,
+            canary_pull_seconds=header.canary_pull_seconds if canary else None,
         )
         if stored_update.id != header.update_id:
             raise StateError("is damaged: its checksum is wrong")

@@ -34,6 +34,11 @@ class Task:
         return self.rules.round
 
     @property
+    def shown_round(self) -> int:
+        """r as people are told of it: 0 for a rehearsal, whose number is that of no round."""
+        return 0 if self.rules.canary else self.round
+
+    @property
     def algorithm(self) -> Algorithm:
         """What is done otherwise than FedAvg does it."""
         return self.rules.method

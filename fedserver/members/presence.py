@@ -43,6 +43,8 @@ class _Signs:
     waits: int = 0
     """Its open calls for a round."""
     uploads: int = 0
+    upload_began: float = 0.0
+    """The last one."""
     hung_up: bool = False
     stopped: bool = False
     has_round: int = 0
@@ -140,11 +142,16 @@ class Presence:
         signs = self._of(i)
         signs.uploads += 1
         signs.held_by = ""
+        signs.upload_began = self._now()
         try:
             with self.call(i), self.leases.held(i):
                 yield
         finally:
             signs.uploads -= 1
+
+    def upload_s(self, i: int) -> float:
+        """Seconds since the last upload of client i began."""
+        return self._now() - self._of(i).upload_began
 
     def seen_to_move(self, i: int) -> None:
         """Bytes of client i came, though no whole message."""

@@ -13,16 +13,16 @@ from common.errors import (
     UnavailableError,
     UnknownClientError,
     WireError,
-    WrongRunError,
     printable,
 )
 from common.events import Emit
-from common.wire.chunks import PROTOCOL_VERSION, START, Frame
+from common.wire.chunks import START, Frame
 from common.wire.messages import chunk_content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
 from fedserver.access.authenticate import Caller
 from fedserver.access.identities import Identities
+from fedserver.access.places import QuickPlaces
 from fedserver.config import RunConfig
 from fedserver.events.clients import ClientLeft, ClientStopped
 from fedserver.events.rounds import UpdateDeclined
@@ -31,14 +31,13 @@ from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member
 from fedserver.rpc.broadcast import broadcast
 from fedserver.rpc.own_view import own_view
-from fedserver.rpc.places import QuickPlaces
-from fedserver.rpc.seat import own_data, seat_reply, write_members
+from fedserver.rpc.probe import Probes
+from fedserver.rpc.seat import own_data, require_version, seat_reply, write_members, write_seats
 from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON, rule_name
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
 from fedserver.run.round import Declined, Outcome
-from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
@@ -62,33 +61,20 @@ class Service:
         self._broadcasts = QuickPlaces()
         self._pulls: Counter[str] = Counter()
         self._identities = Identities()
+        self._probes = Probes(run_id)
 
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
         with self._traffic.call("Join", caller.peer) as call:
             request = call.request(pb.JoinRequest, data)
             self._identities.speaks(caller, request.client)
-            if request.protocol_version != PROTOCOL_VERSION:
-                raise WrongRunError(
-                    f"this server speaks protocol version {PROTOCOL_VERSION}, "
-                    f"the client {request.protocol_version}; install the same release on both"
-                )
+            require_version(request.protocol_version)
             member = await self._members.join(request.client, own_data(request))
             run = self._board.require_run()
-            self._write_seats(run)
+            write_seats(run, self._members)
             presence = self._members.presence
             presence.gives_signs(member.index, request.gives_signs)
             return call.reply(seat_reply(run, member, presence.sign_s))
-
-    def _write_seats(self, run: Run) -> None:
-        """A seat that was given after the start is on disk before its client hears of it."""
-        if self._members.unwritten:
-            try:
-                write_members(run, self._members)
-            except OSError:
-                self._members.unseat_unwritten()
-                raise
-            self._members.written_down()
 
     def _member(self, run_id: str, name: str, caller: Caller) -> Member:
         """The member that a request of this run is from, and whose sign of life it is."""
@@ -214,7 +200,7 @@ class Service:
             request = call.request(pb.EvictRequest, data)
             caller.require_operator()
             member = self._members.get(request.client)
-            self._members.evict(member, self._board.round.number if self._board.round else 0)
+            self._members.evict(member, self._board.number)
             write_members(self._board.require_run(), self._members)
             self._leave(member, EVICTED)
             return call.reply(pb.EvictReply())
@@ -240,6 +226,12 @@ class Service:
         if current is None or current.number != r:
             return None
         return self._board.require_run().spool.part(member.index, update_id)
+
+    async def probe(self, data: bytes, caller: Caller) -> bytes:
+        """Tells a client what to expect, and changes nothing."""
+        with self._traffic.call("Probe", caller.peer) as call:
+            request = call.request(pb.ProbeRequest, data)
+            return call.reply(self._probes.answer(request, caller, self._board.run))
 
     async def status(self, data: bytes, caller: Caller) -> bytes:
         """What the run is doing; a client sees its own part only."""

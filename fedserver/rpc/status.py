@@ -59,7 +59,7 @@ def status_reply(
 
 def _round(config: RunConfig, board: Board) -> int:
     """The open round; the evaluation after the last one is none."""
-    return min(board.round.number, config.rounds) if board.round else 0
+    return min(board.number, config.rounds)
 
 
 def finished(board: Board, name: str) -> pb.Finished:

@@ -26,7 +26,7 @@ _RULE = re.compile("[a-z_]{1,40}")
 
 def read_update(header: pb.UpdateHeader, num_classes: int) -> Update:
     """What a client says of its update."""
-    known = header.HasField("validation_accuracy")
+    known, canary = (header.HasField(name) for name in ("validation_accuracy", "canary_pull_seconds"))
     return Update(
         client=header.client,
         round=header.round,
@@ -38,6 +38,7 @@ def read_update(header: pb.UpdateHeader, num_classes: int) -> Update:
         update_id=header.update_id,
         train_seconds=header.train_seconds,
         evaluation=from_message(header.evaluation, num_classes) if header.HasField("evaluation") else None,
+        pull_seconds=header.canary_pull_seconds if canary else None,
     )
 
 
@@ -79,6 +80,7 @@ def require_sound(update: Update, member: Member, fingerprint: str, rules: Rules
         raise WireError(Fault.NOT_FINITE, f"the training loss is {update.loss}; lower --eta-l?")
     _require_within("loss", update.loss, -MAX_LOSS, MAX_LOSS)
     _require_within("train_seconds", update.train_seconds, 0, MAX_TRAIN_S)
+    _require_within("canary_pull_seconds", update.pull_seconds or 0.0, 0, MAX_TRAIN_S)
     if update.validation_accuracy is not None:
         _require_within("validation_accuracy", update.validation_accuracy, 0, 1)
 

@@ -12,10 +12,10 @@ from common.wire.chunks import Chunk, Position
 from common.wire.manifest import read_manifest, require_same
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
+from fedserver.access.places import Place, QuickPlaces
 from fedserver.events.rounds import UpdateAccepted
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
-from fedserver.rpc.places import Place, QuickPlaces
 from fedserver.rpc.update import decode, read_update, require_announced, require_sound
 from fedserver.run.board import Board
 from fedserver.run.round import Declined, Outcome, Round, Update

@@ -68,6 +68,11 @@ class Board:
         """Of the rounds that count."""
         return self.run.run_dir.history if self.run is not None else History()
 
+    @property
+    def number(self) -> int:
+        """Of the open round, or the last one; 0 before the first, also in a rehearsal."""
+        return 0 if self.round is None or self.round.is_canary else self.round.number
+
     def open(self, run: Run) -> None:
         """The run is prepared."""
         self.run = run
@@ -149,7 +154,7 @@ class Board:
 
     def round_waiting_for(self, i: int) -> int:
         """The number of the open round if it needs an answer of this client, else 0."""
-        return self.round.number if self.round is not None and self.round.waits_for(i) else 0
+        return self.number if self.waits_for(i) else 0
 
     def waits_for(self, i: int) -> bool:
         """Whether an open round needs an answer of this client."""

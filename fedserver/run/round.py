@@ -36,6 +36,8 @@ class Update:
     train_seconds: float = 0.0
     evaluation: SiteCounts | None = None
     """Of the x that the round began with, on the client's own data."""
+    pull_seconds: float | None = None
+    """How long x took to come, if the client says so: in a rehearsal only."""
     follows: bool = False
     """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 
@@ -149,6 +151,11 @@ class Round:
     def number(self) -> int:
         """r."""
         return self.rules.round
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether it is a rehearsal, under a number that no round has."""
+        return self.rules.canary
 
     def needs_c(self, after_round: int) -> bool:
         """Whether c has to be sent to a client that knows the x of `after_round`.

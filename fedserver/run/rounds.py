@@ -27,6 +27,7 @@ from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
+from fedserver.rehearsal.canary import Canary
 from fedserver.resources import give_back
 from fedserver.results.final import FinalEvaluation
 from fedserver.results.sites import SiteTrail
@@ -66,7 +67,10 @@ class Rounds:
         board: Board,
         traffic: Traffic,
         emit: Emit,
+        *,
+        canary: bool = False,
     ) -> None:
+        """`canary`: rehearses before round 1."""
         self._config = config
         self._run_id = run_id
         self._run_dir = run_dir
@@ -79,6 +83,7 @@ class Rounds:
         """Between two rounds; held nowhere else, so that x is gone from memory when the next one is there."""
         self._ahead: Encoded | None = None
         self._watch = Watch(members.presence, self._came_from)
+        self._canary = Canary(members, board, self._watch, emit) if canary else None
 
     def _came_from(self, i: int) -> int | None:
         return self._traffic.came_from(self._members.by_index[i].name)
@@ -99,6 +104,8 @@ class Rounds:
             sites.require_evaluators(self._members)
             self._run_dir.write_config(run.record(self._members.in_order(), self._members.example_limit))
         try:
+            if self._canary is not None and not self._stands().round:
+                await self._canary.fly(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
                 sets = await self._worker.conformal(run.model(final), run.config.seed)

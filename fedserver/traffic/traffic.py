@@ -21,7 +21,14 @@ from common.records.traffic import DirectionBytes, OpenRoundBytes, RoundTraffic,
 from common.wire.byte_counts import ByteCounts
 from common.wire.capture import CaptureWriter
 from common.wire.chunks import Chunk, M, sealed
-from common.wire.messages import DIRECTIONS, UNREADABLE, CallFollower, ClassifiedMessage, Content
+from common.wire.messages import (
+    CANARY,
+    DIRECTIONS,
+    UNREADABLE,
+    CallFollower,
+    ClassifiedMessage,
+    Content,
+)
 from fedserver.traffic.sockets import Connections, address
 
 SAMPLE_S = 0.25
@@ -187,5 +194,7 @@ class CountedCall:
 
     def sent(self, data: bytes, content: Content) -> bytes:
         """A message to the client that is encoded already, and known to be this."""
+        if self._follower.reader.canary:
+            content = replace(content, purpose=CANARY)
         self._follower.add(False, data, content)
         return data

@@ -190,6 +190,10 @@ def call_seeds() -> list[bytes]:
         _tag("PullRound") + asked.SerializeToString(),
         _tag("UpdateProgress") + progress.SerializeToString(),
         _tag("Status"),
+        _tag("Probe")
+        + pb.ProbeRequest(
+            protocol_version=1, client=known.CLIENT, padding_bytes=9, padding=b"up"
+        ).SerializeToString(),
         _tag("Evict") + pb.EvictRequest(client="client-0").SerializeToString(),
         _tag("Renew") + pb.RenewRequest(run_id=known.RUN_ID, client=known.CLIENT).SerializeToString(),
     ]

@@ -465,6 +465,7 @@ class RoundHeader(_message.Message):
     ON_PROBATION_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     EVALUATION_ONLY_FIELD_NUMBER: _builtins.int
+    CANARY_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     """r, from 1."""
     rounds: _builtins.int
@@ -528,6 +529,10 @@ class RoundHeader(_message.Message):
     """After round R, with `round` R + 1: x is to be evaluated, and nothing else. `tensors` has no c and no c_i, and the
     answer is an UpdateHeader with `evaluation`, without tensors and chunks.
     """
+    canary: _builtins.bool
+    """A rehearsal before round 1 with a few steps, under a number that no round has: the update is sent and checked as
+    any other, and thrown away. What the client remembers of it counts for nothing.
+    """
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Names with purpose CONTROL are S_svr."""
@@ -570,10 +575,11 @@ class RoundHeader(_message.Message):
         on_probation: _abc.Iterable[_builtins.int] | None = ...,
         evaluate: _builtins.bool = ...,
         evaluation_only: _builtins.bool = ...,
+        canary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -718,6 +724,7 @@ class UpdateHeader(_message.Message):
     TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     REFUSED_RULE_FIELD_NUMBER: _builtins.int
+    CANARY_PULL_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
@@ -745,6 +752,8 @@ class UpdateHeader(_message.Message):
     """How long the client trained, for the run's record."""
     refused_rule: _builtins.str
     """With `leaving`: the rule of the client's site that forbids to go on, a name of lower-case letters and "_"."""
+    canary_pull_seconds: _builtins.float
+    """In a rehearsal's update only: how long x took to come."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Those of the round header with the update's codecs; CLIENT_CONTROL and, in a derived run, CONTROL left out."""
@@ -776,13 +785,19 @@ class UpdateHeader(_message.Message):
         train_seconds: _builtins.float = ...,
         evaluation: Global___SiteCounts | None = ...,
         refused_rule: _builtins.str = ...,
+        canary_pull_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__canary_pull_seconds: _TypeAlias = _typing.Literal["canary_pull_seconds"]  # noqa: Y015
+    _WhichOneofArgType__canary_pull_seconds: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds"]  # noqa: Y015
     _WhichOneofReturnType__validation_accuracy: _TypeAlias = _typing.Literal["validation_accuracy"]  # noqa: Y015
     _WhichOneofArgType__validation_accuracy: _TypeAlias = _typing.Literal["_validation_accuracy", b"_validation_accuracy"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__canary_pull_seconds) -> _WhichOneofReturnType__canary_pull_seconds | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__validation_accuracy) -> _WhichOneofReturnType__validation_accuracy | None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
@@ -1049,6 +1064,110 @@ class EvictReply(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
 
 Global___EvictReply: _TypeAlias = EvictReply  # noqa: Y015
+
+@_typing.final
+class ProbeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    PADDING_BYTES_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    protocol_version: _builtins.int
+    """As in JoinRequest."""
+    client: _builtins.str
+    padding_bytes: _builtins.int
+    """That the reply is to have: at most 256 KiB."""
+    padding: _builtins.bytes
+    """At most 1 MiB; not looked at."""
+    message_crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        protocol_version: _builtins.int = ...,
+        client: _builtins.str = ...,
+        padding_bytes: _builtins.int = ...,
+        padding: _builtins.bytes = ...,
+        message_crc32c: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "client", b"client", "message_crc32c", b"message_crc32c", "padding", b"padding", "padding_bytes", b"padding_bytes", "protocol_version", b"protocol_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+
+Global___ProbeRequest: _TypeAlias = ProbeRequest  # noqa: Y015
+
+@_typing.final
+class ProbeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    UNIX_SECONDS_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    NUM_CLIENTS_FIELD_NUMBER: _builtins.int
+    DATASET_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    DOWN_BYTES_FIELD_NUMBER: _builtins.int
+    UP_BYTES_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    protocol_version: _builtins.int
+    unix_seconds: _builtins.float
+    """The server's clock."""
+    run_id: _builtins.str
+    seed: _builtins.int
+    num_clients: _builtins.int
+    """N."""
+    dataset: _builtins.str
+    """Of which clients without data of their own get a shard; empty: there are none."""
+    down_bytes: _builtins.int
+    """Tensors of a round on their way to a client."""
+    up_bytes: _builtins.int
+    """Those of an update."""
+    padding: _builtins.bytes
+    """As long as was asked for."""
+    message_crc32c: _builtins.int
+    @_builtins.property
+    def model(self) -> Global___ModelSpec:
+        """Absent, with all that follows but padding, while the run is being prepared and in answer to padding. Without class
+        names where they would make the message too large.
+        """
+
+    @_builtins.property
+    def rules(self) -> Global___RoundHeader:
+        """Of round 1, without tensors."""
+
+    def __init__(
+        self,
+        *,
+        protocol_version: _builtins.int = ...,
+        unix_seconds: _builtins.float = ...,
+        run_id: _builtins.str = ...,
+        model: Global___ModelSpec | None = ...,
+        seed: _builtins.int = ...,
+        num_clients: _builtins.int = ...,
+        dataset: _builtins.str = ...,
+        rules: Global___RoundHeader | None = ...,
+        down_bytes: _builtins.int = ...,
+        up_bytes: _builtins.int = ...,
+        padding: _builtins.bytes = ...,
+        message_crc32c: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "rules", b"rules"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "dataset", b"dataset", "down_bytes", b"down_bytes", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "padding", b"padding", "protocol_version", b"protocol_version", "rules", b"rules", "run_id", b"run_id", "seed", b"seed", "unix_seconds", b"unix_seconds", "up_bytes", b"up_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+
+Global___ProbeReply: _TypeAlias = ProbeReply  # noqa: Y015
 
 @_typing.final
 class StatusRequest(_message.Message):
@@ -1394,7 +1513,7 @@ class TrafficCount(_message.Message):
     direction: _builtins.str
     """down (to clients) or up."""
     purpose: _builtins.str
-    """model, buffer, control or other; other is headers, envelopes and all else."""
+    """model, buffer, control, canary or other; other is headers, envelopes and all else."""
     bytes: _builtins.int
     def __init__(
         self,

@@ -85,6 +85,11 @@ class FederationStub:
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.EvictRequest.SerializeToString,
                 response_deserializer=fedpvr_dot_v1_dot_federation__pb2.EvictReply.FromString,
                 _registered_method=True)
+        self.Probe = channel.unary_unary(
+                '/fedpvr.v1.Federation/Probe',
+                request_serializer=fedpvr_dot_v1_dot_federation__pb2.ProbeRequest.SerializeToString,
+                response_deserializer=fedpvr_dot_v1_dot_federation__pb2.ProbeReply.FromString,
+                _registered_method=True)
 
 
 class FederationServicer:
@@ -165,6 +170,14 @@ class FederationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Probe(self, request, context):
+        """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+        changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FederationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -202,6 +215,11 @@ def add_FederationServicer_to_server(servicer, server):
                     servicer.Evict,
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.EvictRequest.FromString,
                     response_serializer=fedpvr_dot_v1_dot_federation__pb2.EvictReply.SerializeToString,
+            ),
+            'Probe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Probe,
+                    request_deserializer=fedpvr_dot_v1_dot_federation__pb2.ProbeRequest.FromString,
+                    response_serializer=fedpvr_dot_v1_dot_federation__pb2.ProbeReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -409,6 +427,33 @@ class Federation:
             '/fedpvr.v1.Federation/Evict',
             fedpvr_dot_v1_dot_federation__pb2.EvictRequest.SerializeToString,
             fedpvr_dot_v1_dot_federation__pb2.EvictReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Probe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fedpvr.v1.Federation/Probe',
+            fedpvr_dot_v1_dot_federation__pb2.ProbeRequest.SerializeToString,
+            fedpvr_dot_v1_dot_federation__pb2.ProbeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,10 @@ class FederationStub:
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
     """
+    Probe: _grpc.UnaryUnaryMultiCallable[_federation_pb2.ProbeRequest, _federation_pb2.ProbeReply]
+    """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+    changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
+    """
 
 @_typing.type_check_only
 class FederationAsyncStub(FederationStub):
@@ -128,6 +132,10 @@ class FederationAsyncStub(FederationStub):
     Evict: _aio.UnaryUnaryMultiCallable[_federation_pb2.EvictRequest, _federation_pb2.EvictReply]  # type: ignore[assignment]
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
+    """
+    Probe: _aio.UnaryUnaryMultiCallable[_federation_pb2.ProbeRequest, _federation_pb2.ProbeReply]  # type: ignore[assignment]
+    """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+    changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
     """
 
 class FederationServicer(metaclass=_abc_1.ABCMeta):
@@ -218,6 +226,16 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_federation_pb2.EvictReply, _abc.Awaitable[_federation_pb2.EvictReply]]:
         """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
         answered. Only an operator may ask for it.
+        """
+
+    @_abc_1.abstractmethod
+    def Probe(
+        self,
+        request: _federation_pb2.ProbeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_pb2.ProbeReply, _abc.Awaitable[_federation_pb2.ProbeReply]]:
+        """What a client is to expect of this run, and bytes to measure the link with. Takes no seat, is no sign of life and
+        changes nothing, also beside a client of the same name. UNAVAILABLE for a caller that asks too often.
         """
 
 def add_FederationServicer_to_server(servicer: FederationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
