@@ -349,9 +349,10 @@ def test_a_client_killed_at_a_point_keeps_what_is_personal(
 ) -> None:
     federation.server(*CHAOS, *APART)
     federation.client("b")
-    federation.client("a", process="doomed", through=trap("kill", point, 2))
+    saving = ("--save-every", "0.000001")
+    federation.client("a", *saving, process="doomed", through=trap("kill", point, 2))
     federation.wait_for_death("doomed")
-    federation.client("a")
+    federation.client("a", *saving)
     federation.finish()
     assert_same(federation, undisturbed)
 

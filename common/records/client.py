@@ -73,6 +73,12 @@ class KnownRun(Record):
     """Share of the examples that is kept for validation."""
     update_bytes: Count
     """Bytes of the tensors of one update as they travel."""
+    evaluates: bool = False
+    """Whether x is evaluated here; the validation share is drawn by class then."""
+    loss: str = ""
+    """module:function of the client's, in place of the cross-entropy."""
+    transform: str = ""
+    """The same, for its examples."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,12 @@ import socket
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
 from common import commandline
 from common.errors import ConfigError, StateError
-from fedclient.flags import STATE
+from fedclient.place import place, place_options
 
 site_option = commandline.option(
     "Permissions",
@@ -25,29 +24,14 @@ site_option = commandline.option(
 )
 
 
-def _place_options(function: Any) -> Any:
-    """Which client's state directory; `_folder` makes a path of them."""
-    function = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
-    function = click.option(
-        "--state-dir", type=click.Path(path_type=Path), help="Of the client.  [default: .fedclient/NAME]"
-    )(function)
-    return click.option("--name", help="Of the client.  [default: the host's name]")(function)
-
-
-def _folder(state_dir: Path | None, name: str | None) -> Path:
-    folder = state_dir or STATE / (name or socket.gethostname())
-    if not folder.is_dir():
-        raise ConfigError(f"--state-dir {folder} is not there; give that of the client, or its --name")
-    return folder
-
-
 @click.command(
     cls=commandline.Command,
     epilog=commandline.example("fedclient approve --list", "fedclient approve 3f2a --state-dir state/a"),
 )
 @click.argument("kind", required=False)
 @click.option("--list", "listing", is_flag=True, help="Show the kinds of runs that were asked for.")
-@_place_options
+@place_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def approve(kind: str | None, listing: bool, state_dir: Path | None, name: str | None, as_json: bool) -> None:
     """Let runs of a KIND begin that wait because of `approval = true` in site.toml.
 
@@ -55,7 +39,7 @@ def approve(kind: str | None, listing: bool, state_dir: Path | None, name: str |
     """
     from fedclient.policy.approvals import Approvals
 
-    approvals = Approvals(_folder(state_dir, name))
+    approvals = Approvals(place(state_dir, name))
     if listing == (kind is not None):
         raise ConfigError("expected KIND or --list; give one of them")
     if kind is not None:
@@ -84,13 +68,14 @@ def approve(kind: str | None, listing: bool, state_dir: Path | None, name: str |
     type=click.Path(path_type=Path),
     help="With verify: folder with NAME.pem; the log must be signed with its key.",
 )
-@_place_options
+@place_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def outbox(action: str, certs: Path | None, state_dir: Path | None, name: str | None, as_json: bool) -> None:
     """List what has left this site, or verify that the list is whole and as it was written.
 
     Only a client with a site.toml writes one.
     """
-    folder = _folder(state_dir, name)
+    folder = place(state_dir, name)
     actions: dict[str, Callable[[], None]] = {
         "list": lambda: _list(folder, as_json),
         "verify": lambda: _verify(folder, certs and certs / f"{name or socket.gethostname()}.pem", as_json),

@@ -33,4 +33,7 @@ def known_run(seat: Seat, task: Task) -> KnownRun:
         augment=rules.augment,
         validation=rules.validation,
         update_bytes=sum(spec.num_bytes for spec in encoded.specs),
+        evaluates=seat.evaluates,
+        loss=seat.loss,
+        transform=seat.transform,
     )

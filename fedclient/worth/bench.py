@@ -17,6 +17,8 @@ from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, fingerprint
 from common.tensors.torch_views import bind, flatten, tensor_views
 from common.wire.encoding import Encoding
+from fedclient.evaluation.evaluator import Evaluator
+from fedclient.evaluation.transform import transformed
 from fedclient.own_data import OwnData
 from fedclient.site import Site
 from fedclient.training.minibatches import Minibatches
@@ -39,6 +41,9 @@ class Bench:
 
     def __init__(self, run: KnownRun, own: OwnData, site: Site) -> None:
         site.require_model(run.model)
+        for kind, name in (("loss", run.loss), ("transform", run.transform)):
+            if name:
+                site.require_code(kind, name)
         self.run = run
         self.own = own
         shape = run.image_shape
@@ -55,7 +60,8 @@ class Bench:
         self.layout = Layout(specs)
         self.x0 = flatten(self._model, self.layout)
         self._batches = self._prepared(own)
-        self._trainer = Trainer(self._model, self._batches, run.seed, run.index)
+        evaluator = Evaluator(None, run.loss) if run.evaluates else None
+        self._trainer = Trainer(self._model, self._batches, run.seed, run.index, evaluator=evaluator)
 
     @property
     def examples(self) -> int:
@@ -65,6 +71,8 @@ class Bench:
     def _prepared(self, own: OwnData) -> Batches:
         run = self.run
         dataset = own.load(run.class_names, run.image_shape)
+        if run.transform:
+            dataset = transformed(dataset, run.transform)
         if dataset.images.dtype == np.uint8:
             dataset = replace(dataset, mean=run.mean, std=run.std)
         if (dataset.image_shape, dataset.model_dtype) != (run.image_shape, run.dtype):
@@ -110,7 +118,8 @@ class Bench:
             batches = self._prepared(own)
             return TestData("the site's test data", batches, torch.arange(len(batches)))
         run = self.run
-        held_out = Minibatches(self._batches, run.seed, run.index).split(self.rules(1))[1]
+        shares = Minibatches(self._batches, run.seed, run.index, by_class=run.evaluates)
+        held_out = shares.split(self.rules(1))[1]
         if not len(held_out):
             raise DataError("the run held no examples out for validation; give --test FOLDER or a data set")
         return TestData("what the run held out for validation", self._batches, torch.from_numpy(held_out))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from common.access import cli as access_cli
 from common.access.credentials import require_encrypted
 from common.errors import ConfigError
 from common.events import Emit
+from fedclient.place import place, place_options
 
 if TYPE_CHECKING:
     from common.tensors.layout import Flat
@@ -32,10 +34,9 @@ def site_options(function: Any) -> Any:
         (("--dataset",), {"metavar": "NAME", "help": "The data set that this site trained on."}),
         (("--data",), {"type": path, "help": "The folder of pictures that this site trained on."}),
         (("--run", "run_id"), {"metavar": "ID", "help": "The run.  [default: the newest in --state-dir]"}),
-        (("--state-dir",), {"type": path, "required": True, "help": "Of the client."}),
     ):
         function = click.option(*names, **attributes)(function)
-    return function
+    return place_options(function)
 
 
 def _bench(emit: Emit, state_dir: Path, run_id: str | None, **given: Any) -> tuple[Bench, Path]:
@@ -58,20 +59,20 @@ def _bench(emit: Emit, state_dir: Path, run_id: str | None, **given: Any) -> tup
     return Bench(run, own, Site(plugins=frozenset(given["allow_plugin"]))), folder
 
 
-@click.command(epilog=commandline.example("fedclient baseline --state-dir state/a --data pictures"))
+@click.command(epilog=commandline.example("fedclient baseline --name clinic-a --data pictures"))
 @site_options
 @commandline.log_options
-def baseline(emit: Emit, state_dir: Path, **given: Any) -> None:
+def baseline(emit: Emit, state_dir: Path | None, name: str | None, **given: Any) -> None:
     """Train on the site's own data alone, with the model and the steps of a run it took part in.
 
     Starts from the run's first x and takes as many rounds and steps, of the same size and on batches of the
     same size. Writes baseline.safetensors and baseline.json beside the state of the run.
     """
+    state = place(state_dir, name)
     with commandline.stopped_by_signals():
-        bench, folder = _bench(emit, state_dir, **given)
-        x = _trained_alone(bench, folder)
-    del x
-    click.echo(f"baseline: {folder / MODEL}; next: fedclient report --state-dir {state_dir} --model FILE")
+        bench, folder = _bench(emit, state, **given)
+        _trained_alone(bench, folder)
+    click.echo(f"baseline: {folder / MODEL}; next: fedclient report --state-dir {state} --model FILE")
 
 
 def _trained_alone(bench: Bench, folder: Path) -> Flat:
@@ -88,12 +89,9 @@ def _trained_alone(bench: Bench, folder: Path) -> Flat:
 
 
 @click.command(
-    epilog=commandline.example(
-        "fedclient report --name a --state-dir state/a --data pictures --model model.safetensors"
-    )
+    epilog=commandline.example("fedclient report --name clinic-a --data pictures --model model.safetensors")
 )
 @site_options
-@click.option("--name", required=True, help="The client's name in the run.")
 @click.option(
     "--model",
     "model_file",
@@ -108,7 +106,7 @@ def _trained_alone(bench: Bench, folder: Path) -> Flat:
 @access_cli.access_options
 @commandline.log_options
 def report(
-    emit: Emit, state_dir: Path, model_file: Path | None, test: str | None, out: Path, **given: Any
+    emit: Emit, state_dir: Path | None, model_file: Path | None, test: str | None, out: Path, **given: Any
 ) -> None:
     """Write one HTML page for the site: is the federation's model worth it here?
 
@@ -117,19 +115,21 @@ def report(
     """
     if (model_file is None) == (given["server"] is None):
         raise ConfigError("expected the model as --model FILE or from --server HOST:PORT; give one of them")
+    state = place(state_dir, given["name"])
+    given["name"] = given["name"] or socket.gethostname()
     with commandline.stopped_by_signals():
-        bench, folder = _bench(emit, state_dir, **given)
+        bench, folder = _bench(emit, state, **given)
         from common.tensors import safetensors_files
         from fedclient.worth.judge import findings
 
         if model_file is not None:
             x = safetensors_files.read(model_file, bench.layout)
         else:
-            x = _from_server(bench, state_dir, **given)
+            x = _from_server(bench, state, **given)
         alone = folder / MODEL
         own = safetensors_files.read(alone, bench.layout) if alone.exists() else _trained_alone(bench, folder)
         found = findings(
-            bench, given["name"], model_file, {"alone": own, "federated": x}, _tests(test, given, emit)
+            bench, given["name"], state, model_file, {"alone": own, "federated": x}, _tests(test, given, emit)
         )
         from fedclient.worth.report import write_page
 

@@ -8,19 +8,30 @@ from pathlib import Path
 from common.errors import StateError
 from common.records.provenance import Provenance, read_provenance
 from common.tensors.layout import Flat
+from fedclient.outbox.listing import departures
 from fedclient.own_data import OwnData
 from fedclient.worth.bench import Bench
-from fedclient.worth.report import Findings
+from fedclient.worth.report import Departure, Findings
 
 
 def findings(
-    bench: Bench, client: str, model_file: Path | None, models: Mapping[str, Flat], own_tests: OwnData | None
+    bench: Bench,
+    client: str,
+    state_dir: Path,
+    model_file: Path | None,
+    models: Mapping[str, Flat],
+    own_tests: OwnData | None,
 ) -> Findings:
     """Of models by kind; the federated one is judged once more after a local round."""
     test, x = bench.test_data(own_tests), models["federated"]
     judged = {kind: bench.judged(flat, test) for kind, flat in models.items()}
     judged["personalised"] = bench.judged(bench.after(x, bench.run.rounds + 1).payload.copy(), test)
-    return Findings(client, bench.run, test.name, judged, _provenance(model_file))
+    sent = tuple(
+        Departure(row["time"], row["round"], row["bytes"])
+        for row in departures(state_dir)
+        if row["run"] == bench.run.run_id
+    )
+    return Findings(client, bench.run, test.name, judged, _provenance(model_file), sent)
 
 
 def _provenance(path: Path | None) -> Provenance | None:
