@@ -12,7 +12,7 @@ import click
 
 from common import commandline
 from common.errors import ConfigError, StateError
-from fedclient.place import place, place_options
+from fedclient.store.cli import place, place_options
 
 site_option = commandline.option(
     "Permissions",

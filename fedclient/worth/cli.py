@@ -13,7 +13,7 @@ from common.access import cli as access_cli
 from common.access.credentials import require_encrypted
 from common.errors import ConfigError
 from common.events import Emit
-from fedclient.place import place, place_options
+from fedclient.store.cli import place, place_options
 
 if TYPE_CHECKING:
     from common.tensors.layout import Flat
