@@ -62,6 +62,7 @@ def test_two_accounts_of_a_run_agree(federation: Federation, case: str) -> None:
     require_agreement(federation, "Join reply", "PullRound header", "PullRound finished", "PushUpdate chunk")
 
 
+@pytest.mark.slow
 def test_two_accounts_of_interrupted_streams_and_lost_variates_agree(federation: Federation) -> None:
     """An upload and a download are cut and go on; then the client loses its state, and gets c_i back."""
     (federation.folder / "big.py").write_text(BIG)

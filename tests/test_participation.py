@@ -198,6 +198,7 @@ def test_a_newcomer_with_other_data_than_its_seat_was_meant_for_changes_the_weig
     assert [verdict for verdict in verdicts if not verdict.same] == []
 
 
+@pytest.mark.slow
 def test_whoever_comes_makes_up_the_run_where_n_is_not_given(tmp_path: Path, federation: Federation) -> None:
     """Also after the server was killed: N stays."""
     flags = ["--num-clients", "2", "--gather", "2", "--rounds", "3", "--seed", "3"]
@@ -234,6 +235,7 @@ def test_a_client_killed_in_its_upload_does_not_hold_the_round(federation: Feder
     assert "round 1: goes on without b: no sign of life" in federation.log("server")
 
 
+@pytest.mark.slow
 def test_a_member_that_only_gives_signs_of_life_does_not_hold_a_round_for_ever(
     federation: Federation,
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_download_of_frozen_tensors_that_was_cut_goes_on_where_it_stopped(tmp_
     assert federation.rounds()[1]["bytes"]["down"]["model"] == 8 * (200_000 * 3 + 3)
 
 
+@pytest.mark.slow
 def test_a_link_that_breaks_again_and_again_is_no_silence(tmp_path: Path, undisturbed: bytes) -> None:
     """Six cuts, each after 2.5 MB, and a client that gives up after half a second without any progress."""
     federation = _started(tmp_path)
