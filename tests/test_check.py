@@ -28,6 +28,7 @@ from fedclient.flags import Flags
 from fedclient.rpc.probe import MAX_DOWN_BYTES, MAX_UP_BYTES, probe
 from fedclient.store.state import StateDir
 from fedclient.transport.grpc_transport import GrpcTransport
+from fedclient.transport.paced import Pace
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
@@ -225,13 +226,17 @@ def test_another_version_of_the_protocol_is_named(
 class Slow(Proxy):
     """Half a megabit a second, each way."""
 
+    def __init__(self, server: str) -> None:
+        super().__init__(server, [])
+        self._paces = Pace(5e5), Pace(5e5)
+
     def _with_faults(self, before: bytes, data: bytes, up: bool) -> tuple[bytes, bool]:
-        time.sleep(8 * len(data) / 5e5)
+        self._paces[up].spend(len(data))
         return data, True
 
 
 def test_a_slow_link_is_named(address: str, site: Path) -> None:
-    with Slow(address, []) as proxy:
+    with Slow(address) as proxy:
         rows = checked(proxy.address)
     assert levels(rows, "warning") == {"link"}
     assert "the tensors of a round take" in rows["link"][1]
