@@ -38,7 +38,7 @@ class Evaluator:
         chosen = torch.from_numpy(held_out) if self._test is None else torch.arange(len(data))
         if not len(chosen):
             return None
-        return cleared(self._counted(scores(model, data, chosen), data.labels[chosen]))
+        return self._counted(scores(model, data, chosen), data.labels[chosen])
 
     def _counted(self, found: Tensor, labels: Tensor) -> SiteCounts:
         num_classes, right = found.shape[1], labels.cpu().numpy()
@@ -54,14 +54,6 @@ class Evaluator:
             confusion=cells(matrix),
             pairs=pairs_by_class(found.double().softmax(1).cpu().numpy(), right),
         )
-
-
-def cleared(counts: SiteCounts) -> SiteCounts | None:
-    """The last look at counts before they leave the site.
-
-    Whatever a site leaves out of them, for example because some are too small, belongs here; None if all.
-    """
-    return counts
 
 
 def _checked_loss(name: str) -> Loss:
