@@ -242,7 +242,8 @@ class Derived(Codec):
         """Nothing to write."""
 
     def decode(self, raw: Flat, out: Array) -> None:
-        """Left as it is until it is computed."""
+        """Zero until it is computed."""
+        out[...] = 0
 
 
 RAW, DERIVED = Codec(), Derived()
