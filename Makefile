@@ -12,6 +12,8 @@ FLAGS ?=
 NAMES ?=
 RESULTS ?=
 FLOWER ?= 1.40.0
+# Each target starts many interpreters: what one of them has compiled, the others need not compile again.
+unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump lint format proto docs bench bench-link \
@@ -112,3 +114,4 @@ venv:
 
 clean:  ## Remove the environment and everything generated but not committed.
 	rm -rf .venv .venv-flower .mypy_cache .ruff_cache .pytest_cache build dist runs
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -90,10 +90,15 @@ MAX_FUNCTION_LINES = 45
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    """A file, parsed."""
+    return ast.parse((ROOT / path).read_text())
+
+
+@cache
 def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     """Full names of the modules a file imports."""
-    tree = ast.parse((ROOT / path).read_text())
-    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    nodes = tree(path).body if top_level_only else list(ast.walk(tree(path)))
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -158,7 +163,7 @@ def test_rooms_files_and_functions_stay_small() -> None:
 
 def _functions() -> Iterator[tuple[str, int]]:
     for path in FILES:
-        for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path}:{node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
 
@@ -173,12 +178,10 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if _is_in(path, ROUND_PATH)], ids=str)
 def test_nothing_in_the_rounds_path_reaches_through_two_objects_into_a_third(path: Path) -> None:
     """`board.run.config.rounds` would know how a board, a run and its settings are built."""
-    tree = ast.parse((ROOT / path).read_text())
+    nodes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)]
     modules = {name.rpartition(".")[2] for name in imports(path)} | {"np", "torch", "pb"}
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    chains = [
-        _chain(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and id(node) not in inner
-    ]
+    inner = {id(node.value) for node in nodes}
+    chains = [_chain(node) for node in nodes if id(node) not in inner]
     far = [chain for chain in chains if len(chain) > 3 + (chain[0] == "self") and chain[0] not in modules]
     assert not far
 

@@ -20,7 +20,7 @@ def data(split):
     return images, torch.arange(20) % 10
 """
 MODEL = "--model vgg11 --dataset images:data --no-augment"
-ROUNDS = "--num-clients 2 --rounds 2 --local-steps 1 --batch-size 2"
+ROUNDS = "--num-clients 2 --rounds 2 --local-steps 1 --batch-size 2 --eval-every 0"
 COSTS = {
     "fedavg": (D, D),
     "fedpvr": (D + V, D + V),

@@ -102,7 +102,7 @@ def compare(tmp_path: Path, rounds: int, connections: int, seconds: float) -> No
 
 
 def test_an_honest_federation_among_hostile_peers_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    compare(tmp_path, rounds=12, connections=60, seconds=2)
+    compare(tmp_path, rounds=6, connections=60, seconds=1)
 
 
 @pytest.mark.slow

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import (
-    accuracy_score,
-    balanced_accuracy_score,
-    f1_score,
-    recall_score,
-    roc_auc_score,
-)
 
 from common.errors import ConfigError
 from common.metrics import confusion
@@ -28,6 +22,14 @@ from common.records.sites import SiteCounts
 
 Labels = npt.NDArray[np.int64]
 NAMES = ("a", "b", "c", "d")
+
+
+@pytest.fixture(scope="module")
+def scikit() -> Any:
+    """Imported here, because that takes longer than the tests."""
+    from sklearn import metrics
+
+    return metrics
 
 
 def matrix_of(labels: Labels, found: Labels, num_classes: int) -> Confusion:
@@ -59,24 +61,28 @@ def drawn(
         lambda k: st.lists(st.tuples(st.integers(0, k - 1), st.integers(0, k - 1)), min_size=1, max_size=60)
     )
 )
-def test_metrics_of_a_confusion_matrix_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+def test_metrics_of_a_confusion_matrix_are_those_of_scikit_learn(
+    scikit: Any, pairs: list[tuple[int, int]]
+) -> None:
     labels, found = np.array(pairs, np.int64).T
     matrix = matrix_of(labels, found, 6)
     present = sorted({*labels.tolist(), *found.tolist()})
-    assert confusion.accuracy(matrix) == accuracy_score(labels, found)
-    assert confusion.macro_f1(matrix) == f1_score(labels, found, average="macro")
+    assert confusion.accuracy(matrix) == scikit.accuracy_score(labels, found)
+    assert confusion.macro_f1(matrix) == scikit.f1_score(labels, found, average="macro")
     known = [value for value in confusion.f1s(matrix) if value is not None]
-    assert known == f1_score(labels, found, average=None).tolist()
+    assert known == scikit.f1_score(labels, found, average=None).tolist()
     occurring = sorted(set(labels.tolist()))
     recalls = [confusion.recalls(matrix)[k] for k in occurring]
-    assert recalls == recall_score(labels, found, labels=occurring, average=None).tolist()
+    assert recalls == scikit.recall_score(labels, found, labels=occurring, average=None).tolist()
     if occurring == present and len(present) > 1:  # scikit-learn warns of what is one class, or only found.
-        assert confusion.balanced_accuracy(matrix) == balanced_accuracy_score(labels, found)
+        assert confusion.balanced_accuracy(matrix) == scikit.balanced_accuracy_score(labels, found)
     assert (dense(cells(matrix), 6) == matrix).all()
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
-def test_pooled_metrics_of_sites_are_those_of_their_predictions_together(num_classes: int) -> None:
+def test_pooled_metrics_of_sites_are_those_of_their_predictions_together(
+    scikit: Any, num_classes: int
+) -> None:
     random = np.random.default_rng(num_classes)
     subsets = itertools.cycle([[0, 1], list(range(num_classes)), [1, num_classes - 1]])
     drawn_sites = [drawn(random, n, next(subsets), num_classes) for n in (40, 75, 31)]
@@ -85,31 +91,33 @@ def test_pooled_metrics_of_sites_are_those_of_their_predictions_together(num_cla
     record = sites_record(counts, names, Metrics.load((), num_classes), "accuracy", {})
     labels = np.concatenate([labels for labels, _ in drawn_sites])
     found = np.concatenate([probabilities.argmax(1) for _, probabilities in drawn_sites])
-    assert record.metrics["accuracy"] == accuracy_score(labels, found)
-    assert record.metrics["balanced_accuracy"] == balanced_accuracy_score(labels, found)
-    assert record.metrics["f1"] == f1_score(labels, found, average="macro")
+    assert record.metrics["accuracy"] == scikit.accuracy_score(labels, found)
+    assert record.metrics["balanced_accuracy"] == scikit.balanced_accuracy_score(labels, found)
+    assert record.metrics["f1"] == scikit.f1_score(labels, found, average="macro")
     assert record.metrics["loss"] == 3 / len(labels)
     assert [each.support for each in record.classes.values()] == np.bincount(labels).tolist()
     accuracies = {name: site.metrics["accuracy"] for name, site in record.sites.items()}
     assert accuracies[record.worst] == min(accuracies.values(), key=lambda value: value or 0.0)
     pooled = evaluation_of(record)
     assert pooled.accuracy == record.metrics["accuracy"]
-    assert pooled.class_accuracy == tuple(recall_score(labels, found, average=None).tolist())
+    assert pooled.class_accuracy == tuple(scikit.recall_score(labels, found, average=None).tolist())
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])
-def test_auroc_of_a_site_is_that_of_scikit_learn_with_support_and_interval(num_classes: int) -> None:
+def test_auroc_of_a_site_is_that_of_scikit_learn_with_support_and_interval(
+    scikit: Any, num_classes: int
+) -> None:
     labels, probabilities = drawn(np.random.default_rng(7), 90, list(range(num_classes)), num_classes)
     counts = counts_of(labels, probabilities)
     record = sites_record({"a": counts}, NAMES[:num_classes], Metrics.load((), num_classes), "auroc", {})
     areas = record.sites["a"].auroc
     for area in areas:
         k = NAMES.index(area.label)
-        expected = roc_auc_score(labels == k, probabilities[:, k])
+        expected = scikit.roc_auc_score(labels == k, probabilities[:, k])
         assert area.value == pytest.approx(expected, abs=1e-12)
         assert (area.positives, area.negatives) == ((labels == k).sum(), (labels != k).sum())
         assert 0 <= area.low < area.value < area.high <= 1
-    whole = roc_auc_score(
+    whole = scikit.roc_auc_score(
         labels, probabilities[:, 1] if num_classes == 2 else probabilities, multi_class="ovr"
     )
     assert record.metrics["auroc"] == pytest.approx(whole, abs=1e-12)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from common.wire.codec_choice import Codecs
 from fedserver.config import RunConfig
 from fedserver.settings import Section, about
 from fedserver.settings_table import table
-from tests.test_architecture import FILES, ROOT
+from tests.test_architecture import FILES, ROOT, tree
 from tests.test_cli import PROGRAMS, invoke
 
 OPTIONS = {
@@ -27,12 +28,17 @@ OPTIONS = {
     for parameter in fedserver.cli.main.commands["run"].params
     if isinstance(parameter, Option)
 }
-STRINGS = Counter(
-    node.value
-    for path in FILES
-    for node in ast.walk(ast.parse((ROOT / path).read_text()))
-    if isinstance(node, ast.Constant) and isinstance(node.value, str)
-)
+
+
+@cache
+def strings() -> Counter[str]:
+    """Every text in the code, and how often it is there."""
+    return Counter(
+        node.value
+        for path in FILES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 @pytest.mark.parametrize("field", fields(RunConfig), ids=lambda field: field.name)
@@ -49,7 +55,7 @@ def test_every_setting_has_a_sentence_a_heading_and_a_flag(field: Any) -> None:
 @pytest.mark.parametrize("field", fields(RunConfig), ids=lambda field: field.name)
 def test_a_setting_is_described_once(field: Any) -> None:
     text = about(field).text
-    assert sum(count for string, count in STRINGS.items() if text in string) == 1
+    assert sum(count for string, count in strings().items() if text in string) == 1
     for command in PROGRAMS["fedlab"].commands.values():
         for parameter in command.params:
             if parameter.name == field.name:

@@ -2,8 +2,7 @@
 
 One process per test worker imports what the programs need and forks a real process, killable as any, for each
 that a test starts: as `python -m MODULE ARGUMENT...` would have made it, but for the imports. A forked server
-forks its worker in the same way. gRPC is imported after the fork only, because its threads would not survive
-one.
+forks its worker in the same way. gRPC is only imported: a fork would not survive a channel or a server of it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,9 @@ from common.processes.forks import fork, share_memory
 from common.processes.parent import end_with_parent
 
 PACKAGES = ("common", "fedclient", "fedserver")
-"""What the zygote imports, as far as that goes without gRPC."""
+"""What the zygote imports, all of it but the programs themselves."""
+LATER = ("numpy.random", "grpc._channel", "torch.utils._device")
+"""What others import when it is first used."""
 ANSWER_S = 90.0
 
 
@@ -141,30 +142,19 @@ def _serve(fd: int) -> None:
                 print(json.dumps({"pid": pid, "code": None}), file=file, flush=True)
 
 
-class _NoGrpc:
-    """Finds nothing, and lets nobody else find gRPC."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        """The import system asks this before all others."""
-        if name.partition(".")[0].startswith("grpc"):
-            raise ImportError(f"{name} comes after the fork")
-
-
 def _import_all() -> None:
-    """Every module that gets by without gRPC."""
+    """Every module of the programs."""
     import torch
 
     import fedserver.worker.process
 
-    sys.meta_path.insert(0, _NoGrpc)
     for package in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith(".__main__"):
-                with suppress(ImportError):
-                    importlib.import_module(module.name)
-    sys.meta_path.remove(_NoGrpc)
-    assert "grpc" not in sys.modules
+                importlib.import_module(module.name)
+    for name in LATER:
+        importlib.import_module(name)
+    assert threading.active_count() == 1, "a fork copies one thread only"
     torch.set_num_threads(1)
     fedserver.worker.process.start = _fork_worker  # type: ignore[assignment]
     share_memory()
