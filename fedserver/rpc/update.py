@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from common.errors import Fault, WireError, printable
@@ -90,11 +91,20 @@ def _require_within(name: str, value: float, least: float, most: float) -> None:
         raise WireError.broken_contract(f"{name} must be from {least:g} to {most:g}, got {value:g}")
 
 
-def decode(run: Run, current: Round, member: Member, update: Update, raw: Flat, room: Flat) -> Update:
+def decode(
+    run: Run,
+    current: Round,
+    member: Member,
+    update: Update,
+    raw: Flat,
+    room: Flat,
+    seen: Collection[Purpose] = (),
+) -> Update:
     """Turns the bytes that came into y_i and c_i+, in the upload's own file, where there is room for them.
 
-    Raises unless it is finite, and c_i+ follows from y_i.
+    Raises unless it is finite, and c_i+ follows from y_i. Numbers of the purposes in `seen` are finite as
+    they were before they were coded.
     """
     c_i = run.variates.read(member.index) if run.layout.indices(Purpose.CONTROL) else None
-    values = current.reader.values(raw, c_i, update.steps, room)
+    values = current.reader.values(raw, c_i, update.steps, room, seen)
     return replace(update, follows=current.reader.require_following(values, c_i, update.steps))

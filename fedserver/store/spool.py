@@ -88,6 +88,12 @@ class Upload(Receiver):
         flat, end = self._room.flat(), self._start + self._layout.num_bytes
         return flat[self._start : end], flat[: self._num_bytes]
 
+    def put(self, payload: Flat | None) -> None:
+        """Takes all bytes at once, from a client in this process; None: they are in their place."""
+        if payload is not None:
+            self.place(0, payload)
+        self._tensor, self._filled = len(self._layout.specs), 0
+
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
         self._room.keep(path)
@@ -133,6 +139,19 @@ class Spool:
             return part
         self.drop(i)
         self._parts[i] = Upload(self._room(), self._encoding, self._layout, update_id)
+        return self._parts[i]
+
+    def handed(self, i: int, update_id: str, payload: Flat, memory: Flat | None) -> Upload:
+        """An update whose bytes are all here, from a client in this process.
+
+        It stays in `memory`, where there is any: as large as a room, and opening with the payload if nothing
+        is coded. Else it is written to where any other would be.
+        """
+        self.drop(i)
+        kept = self._memory if memory is not None else None
+        room = kept.adopted(memory) if kept is not None and memory is not None else self._room()
+        self._parts[i] = Upload(room, self._encoding, self._layout, update_id)
+        self._parts[i].put(None if kept is not None and self._encoding.plain else payload)
         return self._parts[i]
 
     def _room(self) -> Room:
