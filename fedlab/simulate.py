@@ -62,12 +62,7 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     with RunDir(run_path, resume=False) as run_dir, Loop() as loop, closing(Rooms()) as rooms:
         federation = loop.call(_assembled(config, run_dir, emit))
         running = loop.start(federation.rounds.run())
-        service = federation.service
-        assert isinstance(service, HandedService), "it was asked for"
-        connections: list[Connection] = [
-            HandedConnection(HandedTransport(loop, service), f"client-{i}", rooms)
-            for i in range(config.num_clients)
-        ]
+        connections = _connected(federation, loop, rooms, config.num_clients)
         seats = _join_all(connections, running)
         with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
             _take_turns(config, federation, connections, seats, rooms, Path(scratch))
@@ -108,6 +103,14 @@ def _take_turns(
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
     run_id, worker = secrets.token_hex(6), _InProcessWorker()
     return assemble(config, run_id, run_dir, worker, emit, serve=HandedService, in_process=True)
+
+
+def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: int) -> list[Connection]:
+    service = federation.service
+    assert isinstance(service, HandedService), "it was asked for"
+    return [
+        HandedConnection(HandedTransport(loop, service), f"client-{i}", rooms) for i in range(num_clients)
+    ]
 
 
 def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:

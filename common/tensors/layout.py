@@ -195,7 +195,8 @@ def all_finite(values: Array, dtype: str) -> bool:
         return True
     if values.dtype.char in "fd":
         flat = values.reshape(-1)
-        # A sum of squares tells in one quick pass, unless it is too large itself.
-        if math.isfinite(flat @ flat):
-            return True
+        with np.errstate(over="ignore", invalid="ignore"):
+            # A sum of squares tells in one quick pass, unless it is too large itself.
+            if math.isfinite(flat @ flat):
+                return True
     return bool(np.isfinite(values).all())
