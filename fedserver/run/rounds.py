@@ -216,7 +216,8 @@ class Rounds:
         if ahead is None or ahead.flat is not standing.flat:
             ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        current = Round(reader, ahead.frames, drawn, standing.c_source, ahead.raw)
+        raw = ahead.raw if run.in_process else None
+        current = Round(reader, ahead.frames, drawn, standing.c_source, raw)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)
