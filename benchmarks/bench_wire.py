@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from common.wire.chunks import Receiver, chunk_frames, read_chunk
+from common.wire.chunks import chunk_frames, read_chunk
+from common.wire.receiver import Receiver
 from measure import report
 from measure.timing import best_of_each
 

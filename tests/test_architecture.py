@@ -154,7 +154,7 @@ def test_there_is_no_drawer_for_odds_and_ends() -> None:
 
 
 def test_rooms_files_and_functions_stay_small() -> None:
-    rooms = Counter(path.parent for path in FILES)
+    rooms = Counter(path.parent for path in FILES if path.name != "__init__.py")
     assert not {str(room): count for room, count in rooms.items() if count > MAX_MODULES}
     long_files = {str(path): len((ROOT / path).read_text().splitlines()) for path in FILES}
     assert not {path: lines for path, lines in long_files.items() if lines > MAX_LINES}

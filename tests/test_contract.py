@@ -18,6 +18,7 @@ from common.tensors.layout import Flat, Layout, Purpose
 from common.wire import chunks
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
+from common.wire.receiver import Receiver
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 from tests.processes import WAIT_S, Federation, wait_until
@@ -49,7 +50,7 @@ class Peers:
         header = next(frames).header
         layout = read_manifest(header.tensors).layout
         flat = layout.allocate()
-        receiver = chunks.Receiver(layout, flat)
+        receiver = Receiver(layout, flat)
         for frame in frames:
             chunk = chunks.read_chunk(frame.SerializeToString())
             assert chunk is not None

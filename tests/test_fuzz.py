@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from common.names import natural
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from common.wire.chunks import Receiver, chunk_frames, read_chunk, varint
+from common.wire.chunks import chunk_frames, read_chunk, varint
+from common.wire.receiver import Receiver
 from tests.fuzz.mutators import damaged, script, scripted
 from tests.fuzz.target import CORPUS, Target, stored
 from tests.fuzz.targets import TARGETS

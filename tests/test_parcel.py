@@ -26,7 +26,9 @@ FLAGS = ["--num-clients", "1", "--rounds", "2", "--seed", "5", "--algorithm", "s
 
 def stored_update() -> StoredUpdate:
     """An update of two small tensors."""
-    payload = np.arange(LAYOUT.num_bytes, dtype=np.uint8)
+    payload = LAYOUT.allocate()
+    for k in range(len(LAYOUT.specs)):
+        LAYOUT.raw(payload, k)[:] = np.arange(24) + k
     return StoredUpdate(
         7, Encoding(LAYOUT), payload, steps=3, loss=0.5, validation_accuracy=None, seconds=1.5
     )

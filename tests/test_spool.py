@@ -40,7 +40,19 @@ def test_an_update_is_the_same_in_memory_and_in_a_file(tmp_path: Path, in_files:
     spool.values(7, 3, writable=True)[0] = 99
     assert spool.values(7, 3)[0] == 99, "what is changed stays changed"
     spool.drop_round(7)
+    spool.drop_spares()
     assert not [*tmp_path.iterdir()]
+
+
+def test_the_next_round_writes_over_the_files_of_the_last(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, Encoding(LAYOUT), LAYOUT, in_files=True)
+    sent_to(spool, 3, 7)
+    file = spool.path(7, 3).stat().st_ino
+    spool.drop_round(7)
+    sent_to(spool, 5, 8)
+    assert spool.path(8, 5).stat().st_ino == file
+    assert np.array_equal(spool.values(8, 5), SENT)
+    assert [path.name for path in tmp_path.iterdir()] == ["round-000008"]
 
 
 def test_memory_is_taken_only_for_so_many_and_given_back(

@@ -17,6 +17,7 @@ from common.tensors.torch_views import tensor_view
 from common.wire import chunks, manifest
 from common.wire.calls import CALLS
 from common.wire.encoding import Encoding
+from common.wire.receiver import Receiver
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2 as tensor_pb
 from tests.samples import sample
@@ -41,7 +42,7 @@ def sent_chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
 def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
     """Runs a receiver to its end."""
     flat = layout.allocate()
-    receiver = chunks.Receiver(layout, flat)
+    receiver = Receiver(layout, flat)
     for sent in arriving:
         chunk = chunks.read_chunk(pb.UpdateFrame(chunk=sent).SerializeToString())
         assert chunk is not None

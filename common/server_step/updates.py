@@ -61,16 +61,19 @@ class UpdateReader:
         self.encoding = rules.update_encoding(layout)
         """What an update looks like on the wire."""
 
-    def values(self, raw: Flat, c_i: Flat | None, steps: int, out: Flat | None = None) -> Flat:
+    def values(
+        self, raw: Flat, c_i: Flat | None, steps: int, out: Flat | None = None, *, finite: bool = False
+    ) -> Flat:
         """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero).
 
         They are written to `out` where one is given, which may begin with `raw`. Where every byte came as it
         is they are `raw` itself. Raises WireError for bytes that mean nothing, and for a number, of c_i+ too,
-        that is not finite.
+        that is not finite; of those in `raw` that is known where they are `finite`.
         """
         sent = self.encoding.layout
         if self.encoding.plain and not self.rules.derived:
-            require_finite(sent, raw)
+            if not finite:
+                require_finite(sent, raw)
             return raw
         values = self._layout.allocate() if out is None else out
         model = values[: sent.num_bytes]  # The tensors that were sent open the whole layout.
@@ -78,7 +81,8 @@ class UpdateReader:
             self.encoding.decode(raw, self.broadcast, model)
         elif not np.may_share_memory(model, raw):
             model[:] = raw
-        require_finite(sent, model)
+        if not finite:
+            require_finite(sent, model)
         if self.rules.derived:
             self._write_variate(values, c_i, self.rules.step_sum(steps))
         return values

@@ -191,6 +191,9 @@ def all_finite(values: Array, dtype: str) -> bool:
     """Whether no element is NaN or infinite."""
     if dtype == "bfloat16":
         return not bool(np.any((values & np.uint16(0x7F80)) == 0x7F80))
-    if values.dtype.kind in "fc":
-        return bool(np.isfinite(values).all())
-    return True
+    if values.dtype.kind not in "fc":
+        return True
+    # The sum of squares tells in one pass, unless it is too large itself.
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.dot(flat, flat))) or bool(np.isfinite(flat).all())

@@ -1,4 +1,4 @@
-"""Tensors on the wire: chunks of at most 1 MiB, checked on arrival.
+"""Tensors on the wire: chunks of at most 1 MiB, each with a checksum; `receiver` checks them on arrival.
 
 The sender's chunks are encoded by hand around the tensor's own bytes, one copy and no protobuf object; what
 comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, which `RoundFrame` and
@@ -7,8 +7,9 @@ comes out is the ordinary encoding of a frame with a `TensorChunk` in field 2, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import google_crc32c
@@ -74,9 +75,10 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
-    """The encoded frame that carries one chunk."""
-    checksum = google_crc32c.value(data)
+def chunk_frame(tensor: int, offset: int, data: Flat, checksum: int | None = None) -> bytes:
+    """The encoded frame that carries one chunk; `checksum` is its CRC32C, where that is known."""
+    if checksum is None:
+        checksum = google_crc32c.value(data)
     head = pb.TensorChunk(tensor=tensor, offset=offset, crc32c=checksum).SerializeToString()
     head += _DATA_IN_CHUNK + varint(data.nbytes)
     return b"".join((_CHUNK_IN_FRAME, varint(len(head) + data.nbytes), head, data.data))
@@ -99,18 +101,33 @@ def chunk_frames(
     first_index: int = 0,
     start: Position = START,
     chunk_bytes: int = CHUNK_BYTES,
+    checksums: Mapping[Position, int] = MappingProxyType({}),
 ) -> Iterator[Frame]:
     """Every chunk of a buffer in order, from `start` on.
 
     `first_index` is the manifest index of the layout's first tensor, for a layout announced behind another.
+    `checksums` are those of chunks of CHUNK_BYTES that are known.
     """
+    for position, offset, piece in _pieces(layout, flat, first_index, start, chunk_bytes):
+        known = checksums.get((position, offset)) if chunk_bytes == CHUNK_BYTES else None
+        yield Frame((position, offset), len(piece), chunk_frame(position, offset, piece, known))
+
+
+def chunk_checksums(layout: Layout, flat: Flat) -> dict[Position, int]:
+    """CRC32C of every chunk of a buffer."""
+    pieces = _pieces(layout, flat, 0, START, CHUNK_BYTES)
+    return {(tensor, offset): google_crc32c.value(piece) for tensor, offset, piece in pieces}
+
+
+def _pieces(
+    layout: Layout, flat: Flat, first_index: int, start: Position, chunk_bytes: int
+) -> Iterator[tuple[int, int, Flat]]:
     for index, spec in enumerate(layout.specs):
         position = first_index + index
         data = layout.raw(flat, index)
         for offset in range(start[1] if position == start[0] else 0, spec.num_bytes, chunk_bytes):
             if (position, offset) >= start:
-                piece = data[offset : offset + chunk_bytes]
-                yield Frame((position, offset), len(piece), chunk_frame(position, offset, piece))
+                yield position, offset, data[offset : offset + chunk_bytes]
 
 
 @dataclass(frozen=True)
@@ -171,75 +188,3 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
     raise IndexError
-
-
-class Receiver:
-    """Fills a flat buffer from chunks in order; refuses whatever the manifest does not announce."""
-
-    def __init__(self, layout: Layout, flat: Flat | None = None) -> None:
-        """Without a buffer, whoever has it overrides `place`."""
-        self._layout = layout
-        self._flat = flat
-        self._tensor, self._filled = START
-        self._skip_complete()
-
-    @property
-    def position(self) -> Position:
-        """Everything before this has come."""
-        return self._tensor, self._filled
-
-    def add(self, chunk: Chunk) -> None:
-        """Checks one chunk and puts it into its place."""
-        specs = self._layout.specs
-        data = chunk.data
-        if chunk.tensor >= len(specs):
-            # Not UNKNOWN_TENSOR: that is a manifest's fault and final, while this may be a bad link's.
-            raise WireError(
-                Fault.WRONG_OFFSET,
-                f"chunk for tensor {chunk.tensor}, but {len(specs)} tensors are announced",
-            )
-        spec = specs[chunk.tensor]
-        if not 0 < len(data) <= CHUNK_BYTES:
-            raise WireError(
-                Fault.MALFORMED, f"a chunk has 1 to {CHUNK_BYTES} bytes, got {len(data)}", spec.name
-            )
-        if self._tensor == len(specs):
-            raise WireError(Fault.TOO_MANY_BYTES, "all announced bytes have come, got more", spec.name)
-        end = chunk.offset + len(data)
-        if end > spec.num_bytes:
-            raise WireError(
-                Fault.TOO_MANY_BYTES, f"{spec.num_bytes} bytes announced, chunk ends at {end}", spec.name
-            )
-        if (chunk.tensor, chunk.offset) != (self._tensor, self._filled):
-            due = f"offset {self._filled} of {specs[self._tensor].name}"
-            raise WireError(Fault.WRONG_OFFSET, f"expected {due}, got offset {chunk.offset}", spec.name)
-        if google_crc32c.value(data) != chunk.crc32c:
-            raise WireError(
-                Fault.BAD_CHECKSUM,
-                f"CRC32C of the chunk at offset {chunk.offset} is wrong; send it again",
-                spec.name,
-            )
-        self.place(self._layout.offsets[chunk.tensor] + chunk.offset, data)
-        self._filled += len(data)
-        self._skip_complete()
-
-    def place(self, start: int, data: Flat) -> None:
-        """Puts checked bytes where they belong in the buffer."""
-        assert self._flat is not None, "a receiver without a buffer has a place of its own"
-        self._flat[start : start + len(data)] = data
-
-    def finish(self) -> None:
-        """Raises unless every announced byte has come."""
-        if self._tensor < len(self._layout.specs):
-            spec = self._layout.specs[self._tensor]
-            raise WireError(
-                Fault.TOO_FEW_BYTES,
-                f"stream ended after {self._filled} of {spec.num_bytes} bytes",
-                spec.name,
-            )
-
-    def _skip_complete(self) -> None:
-        specs = self._layout.specs
-        while self._tensor < len(specs) and self._filled == specs[self._tensor].num_bytes:
-            self._tensor += 1
-            self._filled = 0

@@ -230,8 +230,7 @@ class TopK(Codec):
 class Derived(Codec):
     """Nothing is sent; the receiver computes the tensor."""
 
-    number = 6
-    name = "derived"
+    number, name = 6, "derived"
     setting_names = ()
 
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
@@ -242,7 +241,8 @@ class Derived(Codec):
         """Nothing to write."""
 
     def decode(self, raw: Flat, out: Array) -> None:
-        """Left as it is until it is computed."""
+        """Zero until it is computed."""
+        out[...] = 0
 
 
 RAW, DERIVED = Codec(), Derived()

@@ -142,7 +142,11 @@ class Connection:
             yield sealed(pb.UpdateFrame(header=header))
             chunk_bytes = self._transport.chunk_bytes
             for frame in chunk_frames(
-                stored_update.encoding.encoded, stored_update.payload, start=start, chunk_bytes=chunk_bytes
+                stored_update.encoding.encoded,
+                stored_update.payload,
+                start=start,
+                chunk_bytes=chunk_bytes,
+                checksums=stored_update.checksums,
             ):
                 yield frame.data
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from common.errors import UnavailableError
+from common.tensors.buffers import reused
 from common.tensors.layout import Flat, Layout
-from common.wire.chunks import START, Chunk, Position, Receiver
+from common.wire.chunks import START, Chunk, Position
 from common.wire.encoding import Encoding
+from common.wire.receiver import Receiver
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position as WirePosition
 
@@ -40,7 +42,7 @@ class Download:
                 raise UnavailableError("the server goes on with another download; starting it again")
         else:
             self._header, self._encoding = header, encoding
-            self._raw = encoding.encoded.allocate()
+            self._raw = reused(encoding.encoded)
             self._receiver = Receiver(encoding.encoded, self._raw)
 
     def _continues(self, header: pb.RoundHeader, encoding: Encoding) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from common.errors import Fault, UnavailableError, WireError
 from common.server_step.rules import Rules
+from common.tensors.buffers import reused
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose
 from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED
@@ -88,7 +89,8 @@ def receive_round(
         raise WireError.broken_contract("the client's variate must have the tensors that the algorithm keeps")
     download.begin(header, announced)
     _receive_chunks(frames, download)
-    flat = announced.decode(download.finish(), None)
+    raw = download.finish()
+    flat = raw if announced.plain else announced.decode(raw, None, reused(announced.layout))
     task = Task(
         rules=rules,
         layout=layout,

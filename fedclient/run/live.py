@@ -10,6 +10,7 @@ import torch
 from common.access.credentials import Access
 from common.errors import ConfigError, RunError
 from common.events import Emit
+from common.processes import memory
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.flags import Flags
@@ -23,11 +24,13 @@ from fedclient.policy.policy import Policy, policy_of
 from fedclient.policy.told import ToldData
 from fedclient.replicas.identity import Identity
 from fedclient.run.daemon import Daemon
+from fedclient.training.freed_memory import KEPT_BYTES
 
 
 def live(identity: Identity, emit: Emit) -> None:
     """Takes part in a run until it ends; raises if it ended early."""
     flags = identity.flags
+    memory.keep_pages(KEPT_BYTES)
     # Not before forks: whoever has looked for a GPU makes it unusable for its children.
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")

@@ -1,7 +1,8 @@
 """A finished update, as it travels and as it waits on disk until the server has counted it.
 
 On disk: the magic, the header's length and its CRC32C (four bytes each, little-endian), the header as it
-travels, then the bytes of all tensors in the order of the manifest. The update's id has their checksum.
+travels, then the bytes of all tensors in the order of the manifest. The update's id has the checksum of their
+chunks' checksums, so that each byte is looked at once, for the id and for the chunks that carry it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import google_crc32c
 import numpy as np
 
 from common.errors import StateError, WireError
-from common.tensors.layout import Flat
-from common.wire.chunks import Position, parsed
+from common.tensors.layout import Flat, Layout
+from common.wire.chunks import Position, chunk_checksums, parsed
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
 
-MAGIC = b"FEDPVRU1"
+MAGIC = b"FEDPVRU2"
 _LENGTHS = struct.Struct("<II")
 
 
@@ -52,9 +53,15 @@ class StoredUpdate:
     """Of a rehearsal's update only."""
 
     @cached_property
+    def checksums(self) -> dict[Position, int]:
+        """CRC32C of every chunk."""
+        return chunk_checksums(self.encoding.encoded, self.payload)
+
+    @cached_property
     def id(self) -> str:
         """Alike for alike bytes, so that an interrupted upload is never continued by another update's."""
-        return f"{self.round}-{google_crc32c.value(self.payload):08x}"
+        sums = struct.pack(f"<{len(self.checksums)}I", *self.checksums.values())
+        return f"{self.round}-{google_crc32c.value(sums):08x}"
 
     @property
     def num_bytes(self) -> int:
@@ -124,6 +131,15 @@ class StoredUpdate:
             evaluation=header.evaluation if header.HasField("evaluation") else None,
             canary_pull_seconds=header.canary_pull_seconds if canary else None,
         )
-        if stored_update.id != header.update_id:
+        if stored_update.id != header.update_id or not _padding_is_zero(
+            encoding.encoded, stored_update.payload
+        ):
             raise StateError("is damaged: its checksum is wrong")
         return stored_update
+
+
+def _padding_is_zero(layout: Layout, payload: Flat) -> bool:
+    """Whether what lies between tensors, and is never sent, is as it was written."""
+    starts = [*layout.offsets[1:], layout.num_bytes]
+    ends = (start + spec.num_bytes for start, spec in zip(layout.offsets, layout.specs, strict=True))
+    return not any(payload[end:start].any() for end, start in zip(ends, starts, strict=True))

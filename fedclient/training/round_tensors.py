@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from common.tensors.buffers import reused
 from common.tensors.layout import Flat, Layout, Purpose
 from common.tensors.torch_views import tensor_view
 from fedclient.training.task import Task
@@ -22,7 +23,7 @@ class RoundTensors:
         layout, variates = task.layout, task.variates
         self.model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
         """How far y_i and the buffers reach in `values`, and x in the broadcast."""
-        self.values = layout.allocate()
+        self.values = reused(layout)
         self.values[: self.model_bytes] = task.broadcast[: self.model_bytes]
         self.state = state
         self.next_state = state.copy()

@@ -69,6 +69,8 @@ class Trainer:
     def train(self, task: Task, state: Flat) -> Update:
         """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
         started = time.monotonic()
+        if self._batches.device.type == "cpu":
+            self._compute_on_x(task, state)  # And not on the last y_i, whose buffer can be used again.
         tensors = RoundTensors(task, state)
         personal = self.own.trained(tensors.next_state)
         trained = self._start_from_x(tensors)
@@ -93,9 +95,12 @@ class Trainer:
 
     def evaluate(self, task: Task, personal: Flat) -> SiteCounts | None:
         """How x, with the client's own tensors, does on what it keeps for that; None if it keeps nothing."""
+        self._compute_on_x(task, personal)
+        return self._count(task)
+
+    def _compute_on_x(self, task: Task, personal: Flat) -> None:
         x = tensor_views(task.layout, task.broadcast)
         bind(self._model, _on(self._batches.device, x | self.own.beside_x(self._model, personal)))
-        return self._count(task)
 
     def _count(self, task: Task) -> SiteCounts | None:
         if self._evaluator is None or not task.rules.evaluate:

@@ -114,6 +114,7 @@ class Tidying:
         self._ends = True
         self._cancel_later()
         await self.done()
+        self._run.spool.drop_spares()
         if self._behind:
             newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
             write = self._run.run_dir.write_state

@@ -36,8 +36,13 @@ class Room(Protocol):
 class FileRoom:
     """In a file of its own, which is in the way of nobody until it is kept."""
 
-    def __init__(self, path: Path, num_bytes: int) -> None:
+    def __init__(self, path: Path, num_bytes: int, spare: Path | None = None) -> None:
+        """`spare` is a file of the same size that nobody needs any more: it is written over."""
         self._path = path
+        if spare is not None:
+            spare.replace(path)
+            self._file = os.open(path, os.O_RDWR)
+            return
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
         # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
         os.posix_fallocate(self._file, 0, max(num_bytes, 1))

@@ -8,7 +8,8 @@ them be folded in the order of client indices whatever the order of arrival.
     [ y_i, buffers and c_i+: the values | the bytes as they came, where they are coded ]
 
 Where nothing is coded the bytes come to their place among the values at once. Small updates stay in memory,
-as long as all of them together are small: making and removing a file takes longer than folding one.
+as long as all of them together are small: making and removing a file takes longer than folding one. Files of
+a round that is over are written over by the updates of the next: their pages and blocks are there already.
 """
 
 from __future__ import annotations
@@ -16,16 +17,21 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from common.atomic import PRIVATE, make_private
 from common.errors import Fault, SupersededError, WireError
-from common.tensors.layout import Flat, Layout
-from common.wire.chunks import START, Position, Receiver
+from common.tensors.layout import DTYPES, Flat, Layout, all_finite
+from common.wire.chunks import START, Chunk, Position
 from common.wire.encoding import Encoding
+from common.wire.receiver import Receiver
 from fedserver.store.room import FileRoom, MemoryRooms, Room
+
+UPDATE = ".update"
+"""Ends the name of an update that is whole."""
 
 
 class Stream:
@@ -62,6 +68,8 @@ class Upload(Receiver):
         self._discarded = False
         self._start = start_of_bytes(encoding, layout)
         self._num_bytes = layout.num_bytes
+        self.finite = encoding.plain
+        """Whether every number that has come is known to be finite."""
 
     def begin(self) -> Stream:
         """Starts a stream and ends an earlier one."""
@@ -77,6 +85,11 @@ class Upload(Receiver):
         """Raises for a stream whose update another stream goes on with, or starts again."""
         if stream is not self._stream or stream.ended or self._discarded:
             raise SupersededError("another stream of this client goes on with its update")
+
+    def add(self, chunk: Chunk) -> None:
+        """Looks whether numbers are finite while they are in the cache: later it would take longer."""
+        super().add(chunk)
+        self.finite = self.finite and _finite(chunk.data, self._layout.specs[chunk.tensor].dtype)
 
     def place(self, start: int, data: Flat) -> None:
         """Puts bytes behind the values, or among them where nothing is coded."""
@@ -99,6 +112,12 @@ class Upload(Receiver):
         self._room.close()
 
 
+def _finite(data: Flat, dtype: str) -> bool:
+    """Whether these bytes are known to be finite numbers."""
+    storage = DTYPES[dtype].storage
+    return not len(data) % storage.itemsize and all_finite(data.view(storage), dtype)
+
+
 class Spool:
     """The folder of updates of a run."""
 
@@ -114,6 +133,8 @@ class Spool:
         self._numbers = itertools.count()
         self._parts: dict[int, Upload] = {}
         """Uploads that are not whole yet, by client index."""
+        self._spare: list[Path] = []
+        """Files of rounds that are over."""
         make_private(folder)
 
     def part(self, i: int, update_id: str) -> Upload | None:
@@ -139,7 +160,8 @@ class Spool:
         in_memory = self._memory.room(self._room_bytes) if self._memory is not None else None
         if in_memory is not None:
             return in_memory
-        return FileRoom(self._folder / f"upload-{next(self._numbers)}.part", self._room_bytes)
+        spare = self._spare.pop() if self._spare else None
+        return FileRoom(self._folder / f"upload-{next(self._numbers)}.part", self._room_bytes, spare)
 
     def keep(self, i: int, r: int, upload: Upload) -> None:
         """Counts an upload of client i as whole."""
@@ -153,7 +175,7 @@ class Spool:
 
     def path(self, r: int, i: int) -> Path:
         """Where the update of client i for round r is kept: a file, or its name, that opens with y_i."""
-        return self._folder / f"round-{r:06d}" / f"client-{i:05d}.update"
+        return self._folder / f"round-{r:06d}" / f"client-{i:05d}{UPDATE}"
 
     def values(self, r: int, i: int, *, writable: bool = False) -> Flat:
         """y_i, buffers and c_i+ of a kept update; a file is mapped rather than loaded."""
@@ -178,9 +200,20 @@ class Spool:
             self.drop(i)
 
     def drop_round(self, r: int) -> None:
-        """Removes all updates of a round."""
+        """Removes all updates of a round, which nobody reads any more; their files are used again."""
         folder = self._folder / f"round-{r:06d}"
         if self._memory is not None:
             self._memory.drop(folder)
-        if folder.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        for path in folder.glob(f"*{UPDATE}"):
+            spare = self._folder / f"spare-{next(self._numbers)}.part"
+            with suppress(OSError):  # Whoever has taken it away has saved us the trouble.
+                path.replace(spare)
+                self._spare.append(spare)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def drop_spares(self) -> None:
+        """Removes files that would be used again: there are no more rounds."""
+        while self._spare:
+            self._spare.pop().unlink(missing_ok=True)

@@ -16,11 +16,12 @@ from common.names import class_number, natural, require_name
 from common.tensors.layout import DTYPES
 from common.wire.byte_counts import ByteCounts
 from common.wire.calls import CALLS
-from common.wire.chunks import Receiver, chunk_frame, parsed, read_chunk, varint
+from common.wire.chunks import chunk_frame, parsed, read_chunk, varint
 from common.wire.codec_choice import announced_codec
 from common.wire.encoding import require_finite
 from common.wire.manifest import manifest, read_manifest, require_same
 from common.wire.messages import CallFollower, ClassifiedMessage
+from common.wire.receiver import Receiver
 from fedpvr.v1 import capture_pb2, federation_pb2, tensor_pb2
 from fedpvr.v1 import federation_pb2 as pb
 from tests.fuzz import known, mutators
