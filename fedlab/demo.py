@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,13 @@ from common.records.rounds import read_rounds
 from fedlab.events import DemoStarted, MethodAdvanced, MethodStarted
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.processes.federation import LocalFederation
+from fedlab.processes.nursery import Nursery
 from fedlab.reports.runs import Run, read_run
 
 TARGET = 0.9
 POLL_S = 0.1
+AT_ONCE = 2
+"""Methods under way at a time: while clients of one wait for its server, those of another train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,7 @@ class DemoRow:
 
 
 def run_demo(config: DemoConfig, emit: Emit) -> list[DemoRow]:
-    """Runs all methods one after the other and returns a row for each."""
+    """Runs all methods, a few at a time, and returns a row for each."""
     emit(
         DemoStarted(
             clients=config.clients,
@@ -68,27 +72,42 @@ def run_demo(config: DemoConfig, emit: Emit) -> list[DemoRow]:
             alpha=config.alpha,
         )
     )
-    runs: dict[str, Run] = {}
-    for method in TRAFFIC:
-        emit(MethodStarted(method=method, rounds=config.rounds))
-        folder = config.folder / method.replace(" ", "-")
-        with LocalFederation(folder, config.clients, config.server_flags(method)) as federation:
-            _follow(federation, method, emit)
-        runs[method] = read_run(folder)
-    return demo_rows(runs)
+    waiting, going = list(TRAFFIC), list[_Going]()
+    with ExitStack() as stack:
+        nursery = stack.enter_context(Nursery())
+        while waiting or going:
+            if waiting and len(going) < AT_ONCE:
+                method = waiting.pop(0)
+                emit(MethodStarted(method=method, rounds=config.rounds))
+                federation = LocalFederation(
+                    _folder(config, method), config.clients, config.server_flags(method), nursery
+                )
+                going.append(_Going(method, stack.enter_context(federation)))
+            going = [each for each in going if each.advances(emit)]
+            time.sleep(POLL_S)
+    return demo_rows({method: read_run(_folder(config, method)) for method in TRAFFIC})
 
 
-def _follow(federation: LocalFederation, method: str, emit: Emit) -> None:
-    """Tells of each closed round until all processes have ended."""
-    told = 0
-    going = True
-    while going:
-        going = federation.running()
-        for record in read_rounds(federation.run_dir)[told:]:
-            told += 1
+def _folder(config: DemoConfig, method: str) -> Path:
+    return config.folder / method.replace(" ", "-")
+
+
+class _Going:
+    """The federation of one method, while it runs."""
+
+    def __init__(self, method: str, federation: LocalFederation) -> None:
+        self._method = method
+        self._federation = federation
+        self._told = 0
+
+    def advances(self, emit: Emit) -> bool:
+        """Tells of each round that was closed since; whether more may come."""
+        going = self._federation.running()
+        for record in read_rounds(self._federation.run_dir)[self._told :]:
+            self._told += 1
             if record.accuracy is not None:
-                emit(MethodAdvanced(method=method, round=record.round, accuracy=record.accuracy))
-        time.sleep(POLL_S)
+                emit(MethodAdvanced(method=self._method, round=record.round, accuracy=record.accuracy))
+        return going
 
 
 def demo_rows(runs: Mapping[str, Run]) -> list[DemoRow]:

@@ -35,14 +35,17 @@ class Bars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._bar = TaskID(0)
+        self._methods: dict[str, TaskID] = {}
 
     def __call__(self, event: Event) -> None:
         """Moves a bar, or prints what is about none."""
         match event:
             case MethodStarted():
-                self._bar = self._progress.add_task(event.method, total=event.rounds, note="starting")
+                bar = self._progress.add_task(event.method, total=event.rounds, note="starting")
+                self._methods[event.method] = bar
             case MethodAdvanced():
-                self._progress.update(self._bar, completed=event.round, note=f"accuracy {event.accuracy:.1%}")
+                bar, note = self._methods[event.method], f"accuracy {event.accuracy:.1%}"
+                self._progress.update(bar, completed=event.round, note=note)
             case RunsPlanned():
                 self._bar = self._progress.add_task(
                     "runs", total=event.total, completed=event.finished, note=""

@@ -173,3 +173,6 @@ class _InProcessWorker:
     async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models."""
         return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)
+
+    async def rest(self) -> None:
+        """There is no process to end."""

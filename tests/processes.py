@@ -17,18 +17,20 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fedlab.processes.nursery import Forked
 from fedserver.console.status_client import ask
-from tests.zygote import Forked, Zygote
+from tests.zygote import OTHERS, SERVERS, Zygote
 
 HERE = Path(__file__).parent
 WAIT_S = 90.0
@@ -40,9 +42,15 @@ _held_ports: list[TextIOWrapper] = []
 
 
 @cache
-def zygote() -> Zygote:
+def _zygote(kind: str) -> Zygote:
     """One for all tests of this process."""
-    return Zygote()
+    return Zygote(kind)
+
+
+def zygote_of(program: str, arguments: Iterable[str]) -> Zygote:
+    """The one that forks such a program."""
+    serves = program == "fedserver" and next(iter(arguments), "") == "run"
+    return _zygote(SERVERS if serves else OTHERS)
 
 
 class Federation:
@@ -79,8 +87,11 @@ class Federation:
         """Starts a process whose output goes to a log; `through` is a module that runs it, with arguments."""
         self.plugins |= {argument for argument in arguments if re.fullmatch(r"[a-z]\w*:[a-z]\w*", argument)}
         command = [*through, program, *arguments]
-        (self.folder / f"{name}.log").touch()
-        self.processes[name] = zygote().start(*command, folder=self.folder, log=self.folder / f"{name}.log")
+        log = self.folder / f"{name}.log"
+        log.touch()
+        self.processes[name] = zygote_of(program, arguments).start_in(
+            self.folder, command[0], command[1:], log
+        )
 
     def log(self, name: str) -> str:
         """What a process has printed so far."""
@@ -186,16 +197,19 @@ def without_metadata(path: Path) -> bytes:
 
 
 @contextmanager
-def forked_children() -> Iterator[None]:
-    """Processes that `fedlab` starts are forked in the block too."""
+def forked_children() -> Iterator[Any]:
+    """Processes that `fedlab` starts are forked in the block too; yields what stands in for its nursery."""
 
     def start(module: str, arguments: Iterable[str], log: Path) -> Forked:
         log.write_bytes(b"")
-        return zygote().start(module, *arguments, folder=Path.cwd(), log=log)
+        arguments = [*arguments]
+        return zygote_of(module, arguments).start_in(Path.cwd(), module, arguments, log)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedlab.processes.children.start", start)
-        yield
+        nursery = SimpleNamespace(start=start)
+        patch.setattr("fedlab.demo.Nursery", lambda: nullcontext(nursery))
+        yield nursery
 
 
 def wait_until(reached: Callable[[], T], what: str) -> T:

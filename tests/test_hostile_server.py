@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from fedlab.processes.nursery import Forked
 from fedpvr.v1 import federation_pb2 as pb
 from tests.hostile_server import Hostile, many_tensors, round_of, seat
 from tests.processes import Federation, wait_until
-from tests.zygote import Forked
 
 AT_ONCE = 4
 MOST_MB = 250

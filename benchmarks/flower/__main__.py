@@ -91,6 +91,8 @@ def _compare(found: report.Report, model: str, num_clients: int, rounds: int) ->
     memory = theirs.server_mb / ours.server_mb
     limit = LESS_MEMORY if model == "vgg11" else None
     found.ratio(f"Flower's memory of the server side / ours, {case}", memory, at_least=limit)
+    whole = theirs.server_mb / result.whole_server_mb
+    found.ratio(f"Flower's memory of the server side / ours with its start and end, {case}", whole)
     alone = theirs.server_anon_mb / ours.server_anon_mb
     found.ratio(f"Flower's own memory of the server side / our server's without worker, {case}", alone)
     found.ratio(f"Flower's cold start / ours, {case}", theirs.first_close_s / ours.first_close_s)

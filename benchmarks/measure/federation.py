@@ -53,6 +53,8 @@ class Rounds:
     """The same of the worker, which builds and evaluates models."""
     all_server_mb: float
     """Peak of the memory of server and worker together, with what they share counted once (Pss)."""
+    whole_server_mb: float
+    """The same with the start and the end of the run, when the model is built and evaluated."""
     bytes_per_round: int
     first_close_s: float
     """From the start of the server to the close of the first round."""
@@ -173,6 +175,8 @@ def measured(model: str, num_clients: int, rounds: int, algorithm: str = "fedavg
             everything = processes.PeakMemory({"all": lambda: _all_mb(server.pid)}, every_s=0.5)
             with memory, everything:
                 before = server.wait_for("round_closed", round=1)[0], *_cpu(server.pid, clients)
+                with processes.PeakMemory({"all": lambda: _all_mb(server.pid)}, every_s=0.1) as during:
+                    server.wait_for("round_closed", ALL_ROUNDS_S, round=rounds - 1)
                 server.wait_for("round_closed", ALL_ROUNDS_S, round=rounds)
                 after = _cpu(server.pid, clients)
                 peak = processes.memory_mb(server.pid, "VmHWM")
@@ -189,7 +193,8 @@ def measured(model: str, num_clients: int, rounds: int, algorithm: str = "fedavg
                 server_anon_mb=memory.peak_mb["anon"],
                 server_peak_mb=peak,
                 worker_peak_mb=worker,
-                all_server_mb=everything.peak_mb["all"],
+                all_server_mb=during.peak_mb["all"],
+                whole_server_mb=everything.peak_mb["all"],
                 bytes_per_round=sent["down_bytes"] + sent["up_bytes"],
                 first_close_s=closes[0][0] - server.started,
             )

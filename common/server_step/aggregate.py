@@ -24,12 +24,15 @@ from common.server_step.cores import shared_out
 from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square, write_float64
 from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
+from common.tensors.mapped_files import let_go
 
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
 Use = Callable[[slice, Float64], None]
 """Takes a block of a sum of moves, which is good until it returns."""
+LARGE_BYTES = 1 << 20
+"""Of a tensor that is worth letting go of."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -151,6 +154,7 @@ class Aggregate:
         }
         out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
+            self._let_go_before(index)
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
             if spec.purpose is Purpose.CONTROL:
@@ -188,6 +192,13 @@ class Aggregate:
             new[block] = value if dtype == "float32" else from_float64(value, dtype)
 
         return write
+
+    def _let_go_before(self, index: int) -> None:
+        """Has no more of mapped updates in memory than it needs: not the tensor that was summed up last."""
+        start, stop = self._layout.offsets[max(0, index - 1)], self._layout.offsets[index]
+        if stop - start >= LARGE_BYTES:
+            for values, _, _ in self._waiting:
+                let_go(values, start, stop)
 
     def norms(self) -> list[Mapping[Purpose, float]]:
         """How far each update moves x, the buffers and c_i, in the order of `add`; known with the result."""

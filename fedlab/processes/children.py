@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from common.processes.parent import end_with_parent
 
@@ -18,24 +19,52 @@ def start(module: str, arguments: Iterable[str], log: Path) -> subprocess.Popen[
     """Runs `python -m MODULE ...` with its output in a log.
 
     The child is in a session of its own, so that Ctrl-C reaches this process alone, which then ends its
-    children in order; and it sees no setting of ours in the environment.
+    children in order.
     """
-    inherited = {
-        k: v for k, v in os.environ.items() if not k.startswith(("FEDSERVER_", "FEDCLIENT_", "FEDLAB_"))
-    }
     with log.open("wb") as stream:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", module, *arguments],
+            command(module, arguments),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            env=inherited,
+            env=inherited(),
             start_new_session=True,
             preexec_fn=end_with_parent,
         )
 
 
-def stop(processes: Iterable[subprocess.Popen[bytes]]) -> None:
+def command(module: str, arguments: Iterable[str]) -> list[str]:
+    """What runs a module that nothing in the current directory stands in for."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def inherited() -> dict[str, str]:
+    """The environment without settings of ours."""
+    ours = ("FEDSERVER_", "FEDCLIENT_", "FEDLAB_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+class Child(Protocol):
+    """A child process, however it was made."""
+
+    @property
+    def returncode(self) -> int | None:
+        """How it ended, once that was asked for."""
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end."""
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+
+    def kill(self) -> None:
+        """Ends it."""
+
+
+def stop(processes: Iterable[Child]) -> None:
     """Ends processes: asks first, kills what has not ended soon after."""
     running = [process for process in processes if process.poll() is None]
     for process in running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import TracebackType
 
 from common.errors import RunError
 from fedlab.processes import children
+from fedlab.processes.nursery import Nursery
 
 START_S = 60.0
 
@@ -18,21 +18,30 @@ START_S = 60.0
 class LocalFederation:
     """Starts the processes, with logs in the run directory; none outlives the block, however it is left."""
 
-    def __init__(self, run_dir: Path, num_clients: int, server_flags: Sequence[str]) -> None:
+    def __init__(
+        self, run_dir: Path, num_clients: int, server_flags: Sequence[str], nursery: Nursery
+    ) -> None:
+        """Clients are forked in the nursery; the server, which is to be without torch, is not."""
         self.run_dir = run_dir
+        self._nursery = nursery
         self._num_clients = num_clients
         self._server_flags = server_flags
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, children.Child] = {}
 
     def __enter__(self) -> LocalFederation:
         self.run_dir.mkdir(parents=True)
         try:
             flags = ["--listen", "127.0.0.1:0", "--run-dir", str(self.run_dir), *self._server_flags]
-            self._start("server", "fedserver", ["--num-clients", str(self._num_clients), *flags])
+            many = ["--num-clients", str(self._num_clients)]
+            self._processes["server"] = children.start(
+                "fedserver", ["run", *many, *flags], self._log("server")
+            )
             address = self._address()
             own = ["--name", "client", "--state-dir", str(self.run_dir / "clients")]
             many = ["--replicas", str(self._num_clients)]
-            self._start("clients", "fedclient", ["--server", address, *own, *many])
+            self._processes["clients"] = self._nursery.start(
+                "fedclient", ["run", "--server", address, *own, *many], self._log("clients")
+            )
         except BaseException:
             children.stop(self._processes.values())
             raise
@@ -53,9 +62,6 @@ class LocalFederation:
 
     def _log(self, name: str) -> Path:
         return self.run_dir / f"{name}.log"
-
-    def _start(self, name: str, program: str, flags: list[str]) -> None:
-        self._processes[name] = children.start(program, ["run", *flags], self._log(name))
 
     def _address(self) -> str:
         deadline = time.monotonic() + START_S

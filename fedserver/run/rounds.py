@@ -100,6 +100,8 @@ class Rounds:
             await sites.catch_up(self._stands().round)
             if self._run_dir.finished():
                 self._tell_of_the_end(self._stands().round)
+        if not run.evaluates_before_the_end(self._stands().round):
+            await self._worker.rest()
         await wait_for_clients(self._members)
         if self._run_dir.previous is None:
             sites.require_evaluators(self._members)
@@ -109,7 +111,8 @@ class Rounds:
                 await self._canary.fly(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
-                sets = await self._worker.conformal(run.model(final), run.config.seed)
+                has_data = run.evaluates(run.config.rounds)
+                sets = await self._worker.conformal(run.model(final), run.config.seed) if has_data else ()
                 self._run_dir.write_conformal(sets)
         except (OSError, StateError):
             # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.

@@ -153,6 +153,10 @@ class Run:
         """
         return not (self.config.has_task or self.config.personal) and self._is_due(r)
 
+    def evaluates_before_the_end(self, done: int) -> bool:
+        """Whether x is evaluated after any round but the last, of those that are not done."""
+        return any(self.evaluates(r) for r in range(done + 1, self.config.rounds))
+
     def asks_sites_after(self, r: int) -> bool:
         """Whether clients evaluate the x that this round leaves; they do it as the next one begins."""
         return r > 0 and self.sites_evaluate and self._is_due(r)

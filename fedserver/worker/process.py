@@ -9,8 +9,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class TorchWorker(Protocol):
     async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
         """Similarity of client models by layer, from the files of their updates."""
 
+    async def rest(self) -> None:
+        """Nothing will be asked for long."""
+
 
 def worker_for(config: RunConfig) -> WorkerProcess | TorchlessWorker:
     """A process with torch, unless the run needs none."""
@@ -57,18 +61,33 @@ def start(connection: int) -> subprocess.Popen[bytes]:
     )
 
 
-class WorkerProcess:
-    """Starts, asks and ends a worker. One question at a time."""
+class _Living:
+    """A worker process and the line to it."""
 
     def __init__(self) -> None:
-        self._connection, theirs = Pipe()
+        self.connection, theirs = Pipe()
         self._process = start(theirs.fileno())
         theirs.close()
+
+    def end(self) -> None:
+        """Ends it."""
+        self._process.terminate()
+        self._process.wait()
+        self.connection.close()
+
+
+class WorkerProcess:
+    """Starts, asks and ends a worker. One question at a time. Who rests is started again when it is asked."""
+
+    def __init__(self) -> None:
+        self._living: _Living | None = _Living()
+        self._config: RunConfig | None = None
         self._lock = threading.Lock()
         """Held by the thread that talks: a question that was cancelled is still answered before the next."""
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
+        self._config = config
         reply, x0 = await self._ask(Request(prepare=config))
         return Prepared.of(_given(reply.built), np.frombuffer(x0, np.uint8))
 
@@ -87,27 +106,46 @@ class WorkerProcess:
         )
         return _given((await self._ask(Request(cka=question)))[0].similarity)
 
+    async def rest(self) -> None:
+        """Ends the process, which takes hundreds of megabytes, until something is asked again."""
+        await asyncio.to_thread(self._rest)
+
+    def _rest(self) -> None:
+        with self._lock:
+            self._end()
+
     async def _ask(self, request: Request, flat: Flat | None = None) -> tuple[Reply, bytes]:
         return await asyncio.to_thread(self._converse, replace(request, flat=flat is not None), flat)
 
     def _converse(self, request: Request, flat: Flat | None) -> tuple[Reply, bytes]:
         with self._lock:
             try:
-                self._connection.send_bytes(encoded(request))
-                if flat is not None:
-                    self._connection.send_bytes(flat.data)
-                reply = reply_of(self._connection.recv_bytes())
-                if reply.failure is not None:
-                    raise (ConfigError if reply.failure.exit_code == 2 else FedError)(reply.failure.error)
-                return reply, self._connection.recv_bytes() if reply.built is not None else b""
+                if self._living is None:
+                    self._living = _Living()
+                    _exchange(self._living.connection, Request(prepare=self._config), None)
+                return _exchange(self._living.connection, request, flat)
             except (EOFError, OSError) as error:
                 raise RunError("the worker process ended unexpectedly; its last words are above") from error
 
     def close(self) -> None:
         """Ends the worker."""
-        self._process.terminate()
-        self._process.wait()
-        self._connection.close()
+        self._end()
+
+    def _end(self) -> None:
+        living, self._living = self._living, None
+        if living is not None:
+            living.end()
+
+
+def _exchange(connection: Connection[Any, Any], request: Request, flat: Flat | None) -> tuple[Reply, bytes]:
+    """A question and its answer, which may be an error."""
+    connection.send_bytes(encoded(request))
+    if flat is not None:
+        connection.send_bytes(flat.data)
+    reply = reply_of(connection.recv_bytes())
+    if reply.failure is not None:
+        raise (ConfigError if reply.failure.exit_code == 2 else FedError)(reply.failure.error)
+    return reply, connection.recv_bytes() if reply.built is not None else b""
 
 
 def _given(answer: T | None) -> T:

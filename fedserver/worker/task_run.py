@@ -106,5 +106,8 @@ class TorchlessWorker:
         """There are no data."""
         raise RunError("this server has neither data nor torch to compare models with")
 
-    def close(self) -> None:
+    async def rest(self) -> None:
         """There is no process to end."""
+
+    def close(self) -> None:
+        """The same."""
