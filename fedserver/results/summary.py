@@ -8,9 +8,17 @@ from common.errors import LeftOutError
 from common.events import Emit
 from fedserver.events.clients import listed
 from fedserver.events.left_out import RoundsWithout
-from fedserver.events.run import ClientLeftOut, MoreLeftOut, ResultsReady, RunFinished, TookPart
+from fedserver.events.run import (
+    ClientLeftOut,
+    FinishedBefore,
+    MoreLeftOut,
+    ResultsReady,
+    RunFinished,
+    TookPart,
+)
 from fedserver.members.members import Members
 from fedserver.run.board import Board
+from fedserver.run.run import Run
 from fedserver.store.run_dir import MODEL
 
 MOST_LINES = 10
@@ -58,3 +66,10 @@ def tell_of_the_end(board: Board, members: Members, run_path: Path, emit: Emit) 
         raise LeftOutError(
             f"the run is finished, but went on without {listed(lost)}; the lines above say why"
         )
+
+
+def tell_of_an_earlier_end(board: Board, run: Run, done: int, emit: Emit) -> None:
+    """For a server that finds its run finished."""
+    accuracy = None if board.last is None else board.last.accuracy
+    folder = str(run.run_dir.path)
+    emit(FinishedBefore(round=done, rounds=run.config.rounds, accuracy=accuracy, run_dir=folder))

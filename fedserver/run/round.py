@@ -225,8 +225,8 @@ class Encoded:
     """The same as clients will see them."""
     frames: list[Frame]
     """What carries them; none where clients are in this process."""
-    raw: Flat
-    """The bytes in the frames."""
+    raw: Flat | None
+    """The bytes that they would carry, there."""
 
 
 def encode(run: Run, r: int, flat: Flat) -> Encoded:
@@ -236,5 +236,6 @@ def encode(run: Run, r: int, flat: Flat) -> Encoded:
         broadcast = flat.copy()
         random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
         raw = run.down.encode_in_place(broadcast, random, None, None)
-    frames = [] if run.in_process else list(chunk_frames(run.down.encoded, raw))
-    return Encoded(flat, broadcast, frames, raw)
+    if run.in_process:
+        return Encoded(flat, broadcast, [], raw)
+    return Encoded(flat, broadcast, list(chunk_frames(run.down.encoded, raw)), None)

@@ -22,7 +22,6 @@ from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundOpened
-from fedserver.events.run import FinishedBefore
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
@@ -30,6 +29,7 @@ from fedserver.rehearsal.canary import Canary
 from fedserver.resources import give_back
 from fedserver.results.final import FinalEvaluation
 from fedserver.results.sites import SiteTrail
+from fedserver.results.summary import tell_of_an_earlier_end
 from fedserver.results.trail import Trail
 from fedserver.run.board import Board
 from fedserver.run.close import Tidying, close, norms
@@ -99,7 +99,7 @@ class Rounds:
             await trail.catch_up(self._stands().round)
             await sites.catch_up(self._stands().round)
             if self._run_dir.finished():
-                self._tell_of_the_end(self._stands().round)
+                tell_of_an_earlier_end(self._board, run, self._stands().round, self._emit)
         if not run.evaluates_before_the_end(self._stands().round):
             await self._worker.rest()
         await wait_for_clients(self._members)
@@ -137,11 +137,6 @@ class Rounds:
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
         return run
-
-    def _tell_of_the_end(self, done: int) -> None:
-        last, rounds, folder = self._board.last, self._config.rounds, str(self._run_dir.path)
-        accuracy = None if last is None else last.accuracy
-        self._emit(FinishedBefore(round=done, rounds=rounds, accuracy=accuracy, run_dir=folder))
 
     async def _all_rounds(self, run: Run, trail: Trail, sites: SiteTrail) -> Flat:
         """The rounds that are left, each evaluated while the next one is trained; returns the final x."""
@@ -219,8 +214,7 @@ class Rounds:
         if ahead is None or ahead.flat is not standing.flat:
             ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        raw = ahead.raw if run.in_process else None
-        current = Round(reader, ahead.frames, drawn, standing.c_source, raw)
+        current = Round(reader, ahead.frames, drawn, standing.c_source, ahead.raw)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)
