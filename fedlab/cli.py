@@ -75,7 +75,7 @@ def simulate(emit: Emit, **settings: Any) -> None:
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
-    from fedlab.simulate import simulate as run_simulation
+    from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
         run_simulation(config, run_dir, emit)
@@ -98,7 +98,7 @@ def centralised(emit: Emit, **settings: Any) -> None:
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
-    from fedlab.simulate import simulate as run_simulation
+    from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
         run_simulation(config, run_dir, emit)

@@ -14,7 +14,7 @@ from common.algorithms import ignores_momentum
 from common.errors import FedError, WireError, WrongRunError
 from common.events import Event
 from common.server_step.rules import Rules
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.events.run import MomentumIgnored
