@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from common.errors import ConfigError
+from common.installed.entry_points import EntryPoints
 
 _IMPORTING = threading.RLock()
 """Clients of a simulation load the same module in several threads at once."""
@@ -41,8 +42,13 @@ def require_well_formed(name: str) -> None:
         raise ConfigError(f"expected module:factory, got {name!r}")
 
 
-def load(name: str) -> Callable[..., Any]:
-    """The function or class that `module:factory` names."""
+def load(name: str, installed: EntryPoints | None = None) -> Callable[..., Any]:
+    """The function or class that `module:factory` names, or a name among those of installed packages."""
+    if installed is not None and not is_plugin(name):
+        found = installed.load(name)
+        if not callable(found):
+            raise installed.refuse(name, f"expected a function or a class, got {found!r}")
+        return found
     require_well_formed(name)
     module_name, _, factory_name = name.partition(":")
     here = Path.cwd()

@@ -139,9 +139,10 @@ for command in (certs_group, *policy_cli.COMMANDS, worth_cli.baseline, worth_cli
 @commandline.option(
     ALLOWED,
     "--allow-plugin",
-    metavar="MODULE:FACTORY",
+    metavar="MODULE:FACTORY|NAME",
     multiple=True,
-    help="Let the server name this code of the current directory as model or data set; repeatable.",
+    help="Let the server name this code of the current directory as model or data set, or this model, data "
+    "set, algorithm or codec of an installed package; repeatable.",
 )
 @commandline.option(
     ALLOWED,

@@ -102,7 +102,11 @@ def test_what_is_usual_takes_no_bytes() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"algorithm": "fedmagic"}, WrongRunError, "the run uses 'fedmagic', known here are fedpvr, "),
+        (
+            {"algorithm": "fedmagic"},
+            WrongRunError,
+            "the run uses algorithm 'fedmagic', known here are fedpvr, ",
+        ),
         ({"update_codec": "zip"}, WrongRunError, "the run uses codec 'zip', known here are fp32, "),
         ({"control_codec": "topk:2"}, WrongRunError, "the run uses codec 'topk:2'"),
         ({"eta_l": math.nan}, WireError, "eta_l must be positive and finite, got nan"),

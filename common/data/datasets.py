@@ -20,7 +20,7 @@ import numpy.typing as npt
 from common import plugin
 from common.data import published
 from common.data.broken import without_ragged, without_unfit
-from common.data.names import DATASETS, require_known
+from common.data.names import DATASETS, INSTALLED, require_known
 from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
 from common.names import class_number
@@ -100,7 +100,7 @@ def _load(
 
 
 def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Emit) -> Dataset:
-    if plugin.is_plugin(name):
+    if name not in DATASETS:
         return _from_factory(name, split, emit)
     if name == "digits":
         return _digits(split)
@@ -196,7 +196,7 @@ def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
 
 
 def _from_factory(name: str, split: str, emit: Emit) -> Dataset:
-    factory = plugin.load(name)
+    factory = plugin.load(name, INSTALLED)
     try:
         given, classes, *named = factory(split)
         images, labels = without_ragged(given, classes, emit)

@@ -10,6 +10,7 @@ import torch
 from common.access.credentials import Access
 from common.errors import ConfigError, RunError
 from common.events import Emit
+from common.installed.allowed import load_allowed
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.flags import Flags
@@ -32,6 +33,8 @@ def live(identity: Identity, emit: Emit) -> None:
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
     policy, gate = _policy(identity, emit)
+    site = replace(flags.site, plugins=frozenset(policy.modules))
+    load_allowed(site.plugins)
     own = own_data(flags, emit)
     config = ClientConfig(
         server=flags.server,
@@ -39,7 +42,7 @@ def live(identity: Identity, emit: Emit) -> None:
         data_dir=flags.data_dir,
         own_data=None if own is None else ToldData(own, policy),
         test_data=_test_data(flags, emit),
-        site=replace(flags.site, plugins=frozenset(policy.modules)),
+        site=site,
         threads=flags.threads,
         device=flags.device,
         save_every_s=flags.save_every,
