@@ -30,6 +30,8 @@ class Site:
     """The model that is expected, built in or module:factory; None: any that is built in."""
     plugins: frozenset[str] = frozenset()
     """What may be loaded because a server names it: module:factory, or a name of an installed package."""
+    own_model: bool = False
+    """Whether the client's program has given the model itself: a server's name for it then loads nothing."""
     max_parameters: int = 100_000_000
     max_steps: int = 100_000
     """Of a round."""
@@ -48,6 +50,8 @@ class Site:
 
     def require_model(self, name: str) -> None:
         """Raises unless a server may have this client build the model of this name."""
+        if self.own_model:
+            return
         if self.model is None:
             self.require_code("model", name, name in names.BUILT_IN)
         elif name != self.model:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from common import plugin
 from common.algorithms import ALGORITHMS
@@ -51,7 +52,7 @@ def _groups() -> Iterator[tuple[EntryPoints, Collection[str], Callable[[str], ob
         (data_names.INSTALLED, data_names.DATASETS),
         (model_names.INSTALLED, model_names.BUILT_IN),
     ):
-        yield points, built_in, lambda name, points=points: plugin.load(name, points)
+        yield points, built_in, partial(plugin.load, installed=points)
 
 
 def _state(load: Callable[[str], object], name: str) -> str:
