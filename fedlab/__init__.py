@@ -18,6 +18,9 @@ else:
 
         return public(__name__, name, _PUBLIC)
 
+    def __dir__() -> list[str]:
+        return sorted(_PUBLIC)
+
 
 _PUBLIC = {
     "simulate": "fedlab.api.simulation",

@@ -45,6 +45,9 @@ else:
 
         return public(__name__, name, _PUBLIC)
 
+    def __dir__() -> list[str]:
+        return sorted(_PUBLIC)
+
 
 _PUBLIC = {
     "serve": "fedserver.api.serving",

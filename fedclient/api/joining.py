@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,25 +50,26 @@ def join(
     flags = _flags(
         server=server,
         name=name,
-        state_dir=None if state_dir is None else Path(state_dir),
-        site_file=None if site is None else Path(site),
+        state_dir=_path(state_dir),
+        site_file=_path(site),
         allow_plugin=tuple(allow_plugins),
         threads=threads,
         device=device,
         give_up=give_up_s,
     )
-    folder = None if certs is None else Path(certs)
-    require_encrypted(server, folder, insecure)
-    token = None if token_file is None else Path(token_file)
+    require_encrypted(server, _path(certs), insecure)
     emit = _listener(on_event, on_round)
-    given = Given(
-        data=None if data is None else GivenExamples(data, class_names, emit),
-        test=None if test is None else GivenExamples(test, class_names, emit),
-        build=None if model is None else builder(model),
+    own, aside = (
+        None if examples is None else GivenExamples(examples, class_names, emit) for examples in (data, test)
     )
+    given = Given(own, aside, None if model is None else builder(model))
     import_grpc_quietly()
-    credentials: dict[str, Any] = {"certs": folder, "token_file": token, "insecure": insecure}
+    credentials = {"certs": _path(certs), "token_file": _path(token_file), "insecure": insecure}
     return Client(flags.own_name, lambda: _live(flags, credentials, given, emit))
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _flags(**given: object) -> Flags:
@@ -105,12 +106,12 @@ def _listener(on_event: Emit, on_round: Callable[[RoundTrained], None] | None) -
     return emit
 
 
-def _live(flags: Flags, credentials: dict[str, Any], given: Given, emit: Emit) -> RunEnded:
+def _live(flags: Flags, credentials: Mapping[str, Any], given: Given, emit: Emit) -> RunEnded:
     from fedclient.run.live import live
 
     before = torch.get_num_threads()
     try:
-        with identified(flags, credentials) as identity:
+        with identified(flags, dict(credentials)) as identity:
             return live(identity, emit, given)
     finally:
         torch.set_num_threads(before)

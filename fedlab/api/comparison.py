@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
+from fedlab.api.rounds import Rounds
 from fedlab.api.table import Table
 
 if TYPE_CHECKING:
     from fedlab.api.picture import Picture
-    from fedlab.api.run import Run
+
+
+class Compared(Protocol):
+    """What a comparison needs of a run."""
+
+    rounds: Rounds
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def bytes_per_client_and_round(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +48,7 @@ class ComparisonRow:
 class Comparison(Table[ComparisonRow]):
     """Runs by name, the first one being what the others are compared with."""
 
-    def __init__(self, runs: Mapping[str, Run]) -> None:
+    def __init__(self, runs: Mapping[str, Compared]) -> None:
         self._runs = runs
         totals: list[float] = []
         rows = []
@@ -65,7 +79,7 @@ class Comparison(Table[ComparisonRow]):
         return curves({name: run.rounds for name, run in self._runs.items()})
 
 
-def named(*runs: Run) -> dict[str, Run]:
+def named(*runs: Compared) -> dict[str, Compared]:
     """Runs by their method, and by their folder too where that is the same."""
     methods = [run.method for run in runs]
     names = [m if methods.count(m) == 1 else f"{m} {r.path.name}" for m, r in zip(methods, runs, strict=True)]

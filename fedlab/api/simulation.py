@@ -114,12 +114,12 @@ def _work(config: RunConfig, path: Path, held: ExitStack, on_event: Emit, progre
     import torch
 
     from common.data import datasets
-    from fedlab import simulation
+    from fedlab.simulation import simulate as run_simulation
 
     before = torch.get_num_threads()
     try:
         with held, bar(config, progress) as moved:
-            simulation.simulate(config, path, to_all(moved, on_event))
+            run_simulation(config, path, to_all(moved, on_event))
     finally:
         datasets.forget()
         torch.set_num_threads(before)
