@@ -154,6 +154,19 @@ def test_a_simulation_can_be_cancelled_and_what_has_closed_stays(here: Path) -> 
     assert 1 <= len(fedlab.open(running.path).rounds) < 100_000
 
 
+def test_an_interrupt_ends_a_simulation(here: Path) -> None:
+    started: list[threading.Thread] = []
+
+    def interrupt(event: Event) -> None:
+        if event.kind == "round_closed" and not started:
+            started.extend(each for each in threading.enumerate() if each.name == "the simulation")
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fedlab.simulate(model="mlp", on_event=interrupt, **SHORT | {"rounds": 100_000})
+    started[0].join()
+
+
 def test_what_fails_inside_a_simulation_is_raised_where_it_is_waited_for(here: Path) -> None:
     def angry(event: Event) -> None:
         raise ZeroDivisionError
