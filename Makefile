@@ -16,7 +16,7 @@ FLOWER ?= 1.40.0
 unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump lint format proto docs bench bench-link \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks lint format proto docs bench bench-link \
 	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -38,13 +38,18 @@ test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not notebooks"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
+
+# A kernel brings much with it that nothing else here needs.
+test-notebooks: venv  ## Execute the notebooks in docs/notebooks (a minute or two).
+	@$(BIN)/python -c 'import ipykernel, nbclient' 2> /dev/null || $(PIP_INSTALL) -r docs/notebooks/requirements.txt
+	$(BIN)/pytest -m notebooks tests/test_notebooks.py
 
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
 	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py

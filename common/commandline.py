@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from common.errors import ConfigError, FedError
 from common.events import Emit, JsonLog, Level, TextLog
+from common.installed.table import Table
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
@@ -140,6 +141,20 @@ def settings_file(
 def example(*lines: str) -> str:
     """The end of a command's help: how it is used."""
     return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
+
+
+class OneOf(click.Choice[str]):
+    """One of some words. Of a table, the help shows what is built in; the rest is looked for when needed."""
+
+    def __init__(self, words: Collection[str]) -> None:
+        super().__init__(tuple(words.built_in if isinstance(words, Table) else words))
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word itself."""
+        if value not in self._words:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, self._words))}.", param, ctx)
+        return value
 
 
 def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]:

@@ -19,6 +19,7 @@ FedError                    exit code 1
     TooLargeError           a message that does not get through because of its size
     OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
+  CancelledError            the program that started it has ended it
   LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
@@ -176,6 +177,10 @@ class OverdueError(UnavailableError):
 
 class RunError(FedError):
     """The run cannot go on."""
+
+
+class CancelledError(FedError):
+    """The program that started something has ended it."""
 
 
 class LeftOutError(FedError):

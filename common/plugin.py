@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,9 +20,13 @@ from types import ModuleType
 from typing import Any
 
 from common.errors import ConfigError
+from common.installed.entry_points import EntryPoints
 
 _IMPORTING = threading.RLock()
 """Clients of a simulation load the same module in several threads at once."""
+_LENT: dict[str, Callable[..., Any]] = {}
+"""What a program has lent to runs in its own process, by name; a peer's name is none of these."""
+_NUMBERS = itertools.count(1)
 
 
 def is_plugin(name: str) -> bool:
@@ -41,8 +46,26 @@ def require_well_formed(name: str) -> None:
         raise ConfigError(f"expected module:factory, got {name!r}")
 
 
-def load(name: str) -> Callable[..., Any]:
-    """The function or class that `module:factory` names."""
+@contextmanager
+def lent(word: str, factory: Callable[..., Any]) -> Iterator[str]:
+    """Gives an object of this program a name, `given:WORD_NUMBER`, for as long as the block runs."""
+    name = f"given:{word}_{next(_NUMBERS)}"
+    _LENT[name] = factory
+    try:
+        yield name
+    finally:
+        del _LENT[name]
+
+
+def load(name: str, installed: EntryPoints | None = None) -> Callable[..., Any]:
+    """The function or class that `module:factory` names, or a name among those of installed packages."""
+    if name in _LENT:
+        return _LENT[name]
+    if installed is not None and not is_plugin(name):
+        found = installed.load(name)
+        if not callable(found):
+            raise installed.refuse(name, f"expected a function or a class, got {found!r}")
+        return found
     require_well_formed(name)
     module_name, _, factory_name = name.partition(":")
     here = Path.cwd()

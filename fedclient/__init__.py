@@ -10,6 +10,7 @@ Rooms
     replicas/  many clients from one command: identities, the process that forks, threads
     policy/    what may leave, by site.toml               outbox/    what has left, on disk before it leaves
     keys/      the site's own key                         check/     is this site ready? takes no part
+    api/       what Python programs use: join
 What the machine gives is `site`; `run.demands` holds what the server asks for against it, before it is done.
 Where there is a site.toml, `policy.guarded` is the connection: all that leaves passes its gate.
 
@@ -33,3 +34,27 @@ Files are in --state-dir, in run-ID/. After a kill the next process hands update
 whole, and pulls; the server then says whether c_i or c_i+ counts. A round that
 was saved goes on from there.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedclient.api.joining import Client as Client
+    from fedclient.api.joining import join as join
+else:
+
+    def __getattr__(name: str) -> object:
+        """What programs use, imported when it is asked for: the package itself imports nothing."""
+        from common import public
+
+        return public(__name__, name, _PUBLIC)
+
+    def __dir__() -> list[str]:
+        return sorted(_PUBLIC)
+
+
+_PUBLIC = {
+    "join": "fedclient.api.joining",
+    "Client": "fedclient.api.joining",
+}

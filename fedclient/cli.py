@@ -140,9 +140,10 @@ for command in (certs_group, *policy_cli.COMMANDS, worth_cli.baseline, worth_cli
 @commandline.option(
     ALLOWED,
     "--allow-plugin",
-    metavar="MODULE:FACTORY",
+    metavar="MODULE:FACTORY|NAME",
     multiple=True,
-    help="Let the server name this code of the current directory as model or data set; repeatable.",
+    help="Let the server name this code of the current directory as model or data set, or this model, data "
+    "set, algorithm or codec of an installed package; repeatable.",
 )
 @commandline.option(
     ALLOWED,
@@ -211,6 +212,8 @@ def _load() -> None:
         torch.set_num_threads(1)
         import_grpc_quietly()
         import fedclient.run.live  # noqa: F401
+        from fedclient.training.freed_memory import KEPT_BYTES
+    memory.keep_pages(KEPT_BYTES)
 
 
 main.add_command(check_command(run, _load))

@@ -11,6 +11,7 @@ from common.access import cli as access_cli
 from common.bit_rate import bits_per_second
 from common.data import names as datasets
 from common.errors import ConfigError
+from common.installed.allowed import load_allowed
 from common.names import require_name
 from fedclient.site import Site
 
@@ -79,7 +80,7 @@ class Flags:
             datasets.require_known(self.test)
         if self.dataset is not None:
             datasets.require_known(self.dataset)
-        _ = self.site  # Raises for what cannot be allowed.
+        load_allowed(self.site.plugins)  # Raises for what cannot be allowed.
         if self.site_file is not None:
             from fedclient.policy.policy import read_policy
 

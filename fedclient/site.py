@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from common import plugin
 from common.data.names import DATASETS
 from common.errors import RefusedError, printable
+from common.installed.allowed import require_allowable
+from common.installed.entry_points import is_entry_name
 from common.models import names
 
 BYTES_PER_PARAMETER = 64
@@ -27,17 +29,19 @@ class Site:
     model: str | None = None
     """The model that is expected, built in or module:factory; None: any that is built in."""
     plugins: frozenset[str] = frozenset()
-    """Models and data sets module:factory that may be loaded because a server names them."""
+    """What may be loaded because a server names it: module:factory, or a name of an installed package."""
+    own_model: bool = False
+    """Whether the client's program has given the model itself: a server's name for it then loads nothing."""
     max_parameters: int = 100_000_000
     max_steps: int = 100_000
     """Of a round."""
 
     def __post_init__(self) -> None:
         for name in self.plugins:
-            plugin.require_well_formed(name)
+            require_allowable(name)
         if self.model is not None and self.model not in names.BUILT_IN:
             names.require_known(self.model)
-            plugin.require_well_formed(self.model)
+            require_allowable(self.model)
 
     @property
     def max_bytes(self) -> int:
@@ -46,6 +50,8 @@ class Site:
 
     def require_model(self, name: str) -> None:
         """Raises unless a server may have this client build the model of this name."""
+        if self.own_model:
+            return
         if self.model is None:
             self.require_code("model", name, name in names.BUILT_IN)
         elif name != self.model:
@@ -65,7 +71,10 @@ class Site:
             return
         shown = printable(name, MOST_SHOWN)
         if shown != name or not plugin.is_well_formed(name):
-            raise RefusedError(f"the server names {kind} {shown!r}, which is not built in here", MODULES)
+            hint = f"; if a package has it, --allow-plugin {name} allows it" if is_entry_name(name) else ""
+            raise RefusedError(
+                f"the server names {kind} {shown!r}, which is not built in here{hint}", MODULES
+            )
         raise RefusedError(
             f"the server names {kind} {name}, code on this client's machine that its owner has not allowed; "
             f"to allow it, start the client with --allow-plugin {name}",

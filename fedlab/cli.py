@@ -20,6 +20,7 @@ from common.errors import ConfigError
 from common.events import Emit
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
+from fedlab.plugins import cli as plugins
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -75,7 +76,7 @@ def simulate(emit: Emit, **settings: Any) -> None:
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
-    from fedlab.simulate import simulate as run_simulation
+    from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
         run_simulation(config, run_dir, emit)
@@ -98,7 +99,7 @@ def centralised(emit: Emit, **settings: Any) -> None:
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
-    from fedlab.simulate import simulate as run_simulation
+    from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
         run_simulation(config, run_dir, emit)
@@ -141,7 +142,7 @@ def card(file: Path, as_json: bool) -> None:
 def list_presets(as_json: bool) -> None:
     """List the presets of fedserver run and what they set for each algorithm."""
     table = {
-        preset: {algorithm: presets.settings(preset, algorithm) for algorithm in ALGORITHMS}
+        preset: {algorithm: presets.settings(preset, algorithm) for algorithm in ALGORITHMS.built_in}
         for preset in presets.NAMES
     }
     if as_json:
@@ -205,6 +206,7 @@ def partition(
     show_shards(counts, Console())
 
 
+main.add_command(plugins.plugins)
 main.add_command(models.model)
 main.add_command(experiments.compare)
 main.add_command(experiments.reproduce)

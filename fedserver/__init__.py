@@ -7,7 +7,7 @@ Rooms
     access/   who may call                                 keys/     certificates and tokens
     worker/   the process beside it that has torch         console/  what people see of a running server
     results/  evaluations, records, the best x, the end    tensors/  classes of tensors, first values
-    rehearsal/  --canary, before round 1
+    rehearsal/  --canary, before round 1                   api/      what Python programs use: serve
 
 A round, in order; x, c, y_i and c_i are named where they are
     run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`
@@ -29,3 +29,27 @@ updates, is in the checkpoint, and `results.sites` puts it into the record of th
 round `results.final` sends x once more, for that alone.
 After a kill the newest checkpoint says what counts; updates of the open round are asked for again.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedserver.api.serving import Server as Server
+    from fedserver.api.serving import serve as serve
+else:
+
+    def __getattr__(name: str) -> object:
+        """What programs use, imported when it is asked for: the package itself imports nothing."""
+        from common import public
+
+        return public(__name__, name, _PUBLIC)
+
+    def __dir__() -> list[str]:
+        return sorted(_PUBLIC)
+
+
+_PUBLIC = {
+    "serve": "fedserver.api.serving",
+    "Server": "fedserver.api.serving",
+}

@@ -108,7 +108,7 @@ def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     kind = str(declared.type).removesuffix(" | None")
     attributes: dict[str, Any] = {"default": declared.default, "metavar": described.metavar}
     if described.choices:
-        attributes["type"] = click.Choice(described.choices)
+        attributes["type"] = commandline.OneOf(described.choices)
     elif described.word_for_none:
         attributes["type"] = OrWord({"int": int, "float": float}[kind], described.word_for_none)
     elif kind.startswith("tuple"):

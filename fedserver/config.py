@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from common.algorithms import ALGORITHMS
+from common.algorithms import ALGORITHMS, PROX
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import SCHEDULES
 from common.errors import ConfigError
@@ -18,8 +18,6 @@ from fedserver.tensors.settings import TensorSettings
 
 START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
 MAX_CLIENTS = 10_000
-PROX = {kind.prox_setting: kind.prox_default for kind in ALGORITHMS.values() if kind.prox_setting}
-"""Settings that weigh y - x, one for each algorithm that has such a term, with their defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +29,19 @@ class RunConfig(Task, TensorSettings):
     )
     rounds: int = START.setting(20, "R, the number of rounds; the run ends after the last one.", COUNT)
     algorithm: str = START.setting(
-        "fedpvr", "How clients are kept from drifting apart.", choices=tuple(ALGORITHMS)
+        "fedpvr",
+        "How clients are kept from drifting apart; installed packages may have more.",
+        choices=ALGORITHMS,
     )
     dataset: str = START.setting(
-        "digits", "Built-in data set or module:factory, imported from the current directory.", metavar="NAME"
+        "digits",
+        "Data set: built in, of an installed package, or module:factory in the current directory.",
+        metavar="NAME",
     )
     model: str = START.setting(
-        "cnn", "Built-in model or module:factory, imported from the current directory.", metavar="NAME"
+        "cnn",
+        "Model: built in, of an installed package, or module:factory in the current directory.",
+        metavar="NAME",
     )
 
     seed: int = RUN.setting(
@@ -155,7 +159,7 @@ class RunConfig(Task, TensorSettings):
         (),
         "How updates travel: fp32 (as they are), fp16, bf16, int8 (a scale per 2048 elements), "
         "int8-tensor (one scale) or topk:F (the largest share F). down=CODEC is for x, control=CODEC for c "
-        "and c_i; repeatable.",
+        "and c_i; repeatable. Installed packages may have more.",
         metavar="CODEC",
         if_unset="fp32 for all",
     )
@@ -205,13 +209,13 @@ class RunConfig(Task, TensorSettings):
 
     def _check_algorithm(self, chosen: Algorithm) -> None:
         if self.svr and not chosen.takes_patterns:
-            takers = ", ".join(name for name, kind in ALGORITHMS.items() if kind.takes_patterns)
+            takers = ", ".join(name for name, kind in ALGORITHMS.ready.items() if kind.takes_patterns)
             raise ConfigError(f"--svr goes with --algorithm {takers}; {self.algorithm} has its own S_svr")
         for name in PROX:
             if getattr(self, name) is not None and name != chosen.prox_setting:
                 raise ConfigError(f"{flag(name)} does not go with --algorithm {self.algorithm}")
         if self.variates == "derived" and not chosen.reduces_variance:
-            having = ", ".join(name for name, kind in ALGORITHMS.items() if kind.reduces_variance)
+            having = ", ".join(name for name, kind in ALGORITHMS.ready.items() if kind.reduces_variance)
             raise ConfigError(
                 f"--variates derived needs a control variate to derive ({having}), "
                 f"--algorithm {self.algorithm} has none"

@@ -7,7 +7,7 @@ docs/settings.md all come from there, so that each setting is described once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import Field, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -36,11 +36,6 @@ def at_most(most: int) -> Limit:
     return Limit(lambda n: n <= most, f"must be at most {most}")
 
 
-def one_of(choices: tuple[str, ...]) -> Limit:
-    """One of a few words."""
-    return Limit(lambda word: word in choices, f"must be one of {', '.join(choices)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """All that is known of a setting besides its name, type and default."""
@@ -50,7 +45,8 @@ class Setting:
     """The sentence that explains it."""
     limits: tuple[Limit, ...] = ()
     """Hold for every value but None."""
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
+    """The words it may have. Those of a table are looked up when a value is required to be one."""
     metavar: str | None = None
     """What stands for its value in the help, where the type alone says too little."""
     if_unset: str = ""
@@ -63,6 +59,8 @@ class Setting:
         for limit in self.limits:
             if value is not None and not limit.holds(value):
                 raise ConfigError(f"{flag(name)} {limit.text}, got {value!r}")
+        if self.choices and value is not None and value not in self.choices:
+            raise ConfigError(f"{flag(name)} must be one of {', '.join(self.choices)}, got {value!r}")
 
 
 class Section(StrEnum):
@@ -82,7 +80,7 @@ class Section(StrEnum):
         default: T,
         text: str,
         *limits: Limit,
-        choices: tuple[str, ...] = (),
+        choices: Collection[str] = (),
         metavar: str | None = None,
         if_unset: str = "",
         word_for_none: str = "",
@@ -91,7 +89,7 @@ class Section(StrEnum):
         about = Setting(
             section=self,
             text=text,
-            limits=(*limits, *((one_of(choices),) if choices else ())),
+            limits=limits,
             choices=choices,
             metavar=metavar,
             if_unset=if_unset,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from common import plugin
 from common.data.datasets import IMAGE_DTYPES, MAX_CLASSES
 from common.errors import ConfigError
-from common.metrics.choice import BUILT_IN, OF_A_TEST_SET, require_known
+from common.metrics.choice import BUILT_IN, INSTALLED, OF_A_TEST_SET, require_known
 from common.metrics.message import MAX_CLASSES as MAX_EVALUATED
 from fedserver.settings import Section, flag
 
@@ -66,7 +66,8 @@ class Task:
     metrics: tuple[str, ...] = DATA.setting(
         (),
         "With --input-shape: what to compute from the counts of the sites: accuracy, balanced_accuracy, f1, "
-        "auroc, loss, or module:function(confusion) -> number in the server's current directory; repeatable.",
+        "auroc, loss, module:function(confusion) -> number in the server's current directory, or one that an "
+        "installed package has; repeatable.",
         metavar="NAME",
         if_unset="all but functions",
     )
@@ -148,8 +149,8 @@ class Task:
         for name in self.metrics:
             if plugin.is_plugin(name):
                 plugin.require_well_formed(name)
-            else:
-                require_known(name, BUILT_IN, "--metrics")
+            elif name not in BUILT_IN and name not in INSTALLED:
+                require_known(name, [*BUILT_IN, *INSTALLED], "--metrics")
         if self.best is not None:
             require_known(self.best, self.chosen_metrics if self.has_task else OF_A_TEST_SET, "--best")
             if self.has_task and not self.sites_evaluate:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from common.algorithms import ALGORITHMS
 from common.errors import ConfigError, DataError, printable
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureRecord, CaptureWriter, RecordFile, is_capture, read_records
+from common.wire.codec_choice import CODECS
 from common.wire.messages import DIRECTIONS, CallFollower, CallReader, Content
 from fedwire.pcap.packets import grpc_messages, server_ports
 
@@ -88,6 +90,9 @@ class Capture:
 
     def __init__(self, path: Path, problem: Callable[[str], None], run: str | None = None) -> None:
         """`run` is the id of the run, or its beginning; None takes the last one in the file."""
+        # A capture may name what other packages have; whoever reads it here has installed them.
+        ALGORITHMS.load_all()
+        CODECS.load_all()
         self._path = path
         self._file: RecordFile | None = None
         self.messages: list[CapturedMessage] = []

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from common.events import unheard
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.events.canary import CanaryAnswer
 from fedserver.rehearsal.report import Heard

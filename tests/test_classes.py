@@ -28,7 +28,7 @@ from fedclient.rpc.seat import Seat
 from fedclient.run.prepare import seated_classes
 from fedclient.store.memory_state import MemoryState
 from fedclient.store.state import RunFiles
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests import oracle, problem
 from tests.killpoint import trap

@@ -62,6 +62,18 @@ def test_paths_in_the_readme_exist() -> None:
     assert [path for path in table if not (ROOT / path).exists()] == []
 
 
+def test_the_five_lines_of_python_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {
+        re.search(r"```python\n(import fedlab\n.*?)```", (ROOT / name).read_text(), re.DOTALL)[1]  # type: ignore[index]
+        for name in ("README.md", "docs/python.md")
+    }
+    (lines,) = found
+    assert len([line for line in lines.splitlines() if line]) == 5
+    monkeypatch.chdir(tmp_path)
+    exec(compile(lines, "README.md", "exec"), {})
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
 def test_the_changelog_has_an_unreleased_section_or_the_current_version() -> None:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None

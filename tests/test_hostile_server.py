@@ -122,7 +122,7 @@ ROUNDS: dict[str, tuple[Callable[[], Iterator[bytes]], str]] = {
     "codec-unknown": (header(update_codec="xxx"), "codec 'xxx', .*; update this release"),
     "codec-none-kept": (header(update_codec="topk:0"), "codec 'topk:0', .*; update this release"),
     "codec-nan-kept": (header(control_codec="topk:nan"), "codec 'topk:nan', .*; update this release"),
-    "algorithm-unknown": (header(algorithm="exec"), "the run uses 'exec', .*; update this release"),
+    "algorithm-unknown": (header(algorithm="exec"), "the run uses algorithm 'exec', .*; update this release"),
     "eta-nan": (header(eta_l=float("nan")), "eta_l must be positive and finite"),
     "tensors-many": (lambda: round_of(lambda h: many_tensors(h, 20_000)), "no such MODEL tensor in this run"),
     "tensors-more": (lambda: round_of(lambda h: many_tensors(h, 20_001)), "at most 20000 tensors"),

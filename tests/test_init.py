@@ -22,7 +22,7 @@ from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout
 from common.tensors.torch_views import flatten
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.tensors.init_file import read_init
 from fedserver.worker.partition import dirichlet_partition

@@ -30,7 +30,7 @@ from fedclient.training.local_steps import LocalSteps
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
 from fedclient.worth.known import known_run
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation

@@ -18,7 +18,7 @@ from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import RunEnded
 from fedclient.transport.grpc_transport import GrpcTransport
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.console.status_client import ask
 from fedwire.replay.replay import Replay

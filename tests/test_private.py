@@ -12,7 +12,7 @@ from common.events import unheard
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.capture import CaptureWriter
 from fedclient.store.state import StateDir
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation

@@ -24,7 +24,7 @@ from common.server_step.step import CSource
 from common.tensors.layout import Purpose
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.train import Trainer
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from tests.fuzz import known

@@ -14,7 +14,7 @@ from common.algorithms import ignores_momentum
 from common.errors import FedError, WireError, WrongRunError
 from common.events import Event
 from common.server_step.rules import Rules
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.events.run import MomentumIgnored
@@ -102,7 +102,11 @@ def test_what_is_usual_takes_no_bytes() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"algorithm": "fedmagic"}, WrongRunError, "the run uses 'fedmagic', known here are fedpvr, "),
+        (
+            {"algorithm": "fedmagic"},
+            WrongRunError,
+            "the run uses algorithm 'fedmagic', known here are fedpvr, ",
+        ),
         ({"update_codec": "zip"}, WrongRunError, "the run uses codec 'zip', known here are fp32, "),
         ({"control_codec": "topk:2"}, WrongRunError, "the run uses codec 'topk:2'"),
         ({"eta_l": math.nan}, WireError, "eta_l must be positive and finite, got nan"),

@@ -179,7 +179,7 @@ class _ByItsSteps(Scaffold):
 def test_an_algorithm_may_weigh_updates_by_their_steps_and_c_stays_the_mean(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(ALGORITHMS, "by-steps", _ByItsSteps())
+    monkeypatch.setitem(ALGORITHMS.built_in, "by-steps", _ByItsSteps())
     rule = rules(algorithm="by-steps", num_clients=2)
     server = ServerRound(rule, LAYOUT, numbers(0.0, 0.0))
     for i, steps in enumerate((1, 3)):

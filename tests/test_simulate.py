@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from common.errors import ConfigError, RunError
 from common.events import unheard
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.processes import Federation, without_metadata
 

@@ -26,7 +26,7 @@ from fedclient.policy.policy import KEYS, Policy, policy_of, read_policy
 from fedclient.policy.rules import RULES, require_allowed
 from fedclient.policy.told import ToldData
 from fedclient.rpc.connection import Connection
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.console.status_client import ask

@@ -30,7 +30,7 @@ from fedclient.evaluation.transform import transformed
 from fedclient.own_data import OwnDataset
 from fedclient.site import Site
 from fedlab.reports.report import write_report
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.console.status_client import ask

@@ -15,7 +15,7 @@ from common.algorithms import ALGORITHMS
 from common.data import datasets
 from common.data.partition_file import write_partition
 from common.errors import ConfigError
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.worker.partition import dirichlet_partition
 from tests.processes import Federation

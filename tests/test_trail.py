@@ -13,7 +13,7 @@ import pytest
 from common.events import Event, unheard
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
-from fedlab import simulate
+from fedlab import simulation
 from fedlab.direct.loop import Loop
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundEvaluated, RoundOpened
@@ -28,16 +28,16 @@ def simulated(
     """A run whose evaluations begin when that holds; its events, and the round that is open at each."""
     events: list[Event] = []
     opened: list[int] = []
-    evaluate = simulate._InProcessWorker.evaluate
+    evaluate = simulation._InProcessWorker.evaluate
 
-    async def slow(self: simulate._InProcessWorker, flat: Flat) -> Evaluation:
+    async def slow(self: simulation._InProcessWorker, flat: Flat) -> Evaluation:
         while not until(events):
             await asyncio.sleep(0.002)
         opened.append(max(event.round for event in events if isinstance(event, RoundOpened)))
         return await evaluate(self, flat)
 
-    monkeypatch.setattr(simulate._InProcessWorker, "evaluate", slow)
-    simulate.simulate(RunConfig(**(SETTINGS | settings)), path / "run", events.append)
+    monkeypatch.setattr(simulation._InProcessWorker, "evaluate", slow)
+    simulation.simulate(RunConfig(**(SETTINGS | settings)), path / "run", events.append)
     return events, opened
 
 
@@ -87,7 +87,7 @@ def test_a_run_that_was_stopped_in_its_evaluations_makes_up_for_those_that_are_d
     tmp_path: Path, eval_async: bool, made_up_for: list[int]
 ) -> None:
     config = RunConfig(**(SETTINGS | {"rounds": 2, "eval_async": eval_async}))
-    simulate.simulate(config, tmp_path / "run", unheard)
+    simulation.simulate(config, tmp_path / "run", unheard)
     whole = records(tmp_path)
     without = [line | {"accuracy": None, "loss": None} for line in whole]
     for line in without:
@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_in_its_evaluations_makes_up_for_those_that_are_d
     (tmp_path / "run" / "conformal.json").unlink()
     events: list[Event] = []
     with RunDir(tmp_path / "run", resume=True) as run_dir, Loop() as loop:
-        federation = loop.call(simulate._assembled(config, run_dir, events.append))
+        federation = loop.call(simulation._assembled(config, run_dir, events.append))
         loop.call(federation.rounds.run())
     assert [event.round for event in events if isinstance(event, RoundEvaluated)] == made_up_for
     for line, before in zip(records(tmp_path), whole, strict=True):

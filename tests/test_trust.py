@@ -25,7 +25,7 @@ from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task
 from fedclient.training.train import Trainer
 from fedlab.demo import DemoConfig
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from tests.rules import rules

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from common.errors import ConfigError, Fault, WireError
 from common.server_step.updates import UpdateReader, stores_plain_floats
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation, without_metadata

@@ -17,7 +17,7 @@ from common.records import form
 from common.records.client import Baseline, KnownRun
 from fedclient.worth.counts import Confusion, Share, wilson
 from fedclient.worth.report import Departure, Findings, write_page
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation

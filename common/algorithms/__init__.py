@@ -2,7 +2,7 @@
 
 S_svr, the set of names with variance reduction, says most of it: {} is FedAvg, the classifier's parameters
 are FedPVR, all parameters are SCAFFOLD. To add an algorithm, write a file like its neighbours and a line
-below.
+below, or a package of your own with an entry point `fedpvr.algorithms`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,31 @@ from common.algorithms.feddyn import FedDyn
 from common.algorithms.fedprox import FedProx
 from common.algorithms.svr import FedPVR, Scaffold
 from common.errors import ConfigError
+from common.installed.table import Table
 from common.tensors.classes import TensorClass, TensorClasses
 from common.tensors.layout import Purpose, TensorSpec
 
-ALGORITHMS: dict[str, Algorithm] = {
+_BUILT_IN: dict[str, Algorithm] = {
     "fedpvr": FedPVR(),
     "fedavg": Algorithm(),
     "scaffold": Scaffold(),
     "fedprox": FedProx(),
     "feddyn": FedDyn(),
 }
+PROX = {kind.prox_setting: kind.prox_default for kind in _BUILT_IN.values() if kind.prox_setting}
+"""Settings that weigh y - x, with their defaults."""
+
+
+def _checked(name: str, found: object) -> Algorithm:
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, Algorithm):
+        raise ValueError(f"expected a class derived from common.algorithms.base.Algorithm, got {found!r}")
+    if made.prox_setting not in (None, *PROX):
+        raise ValueError(f"prox_setting is None or one of {', '.join(PROX)}, got {made.prox_setting!r}")
+    return made
+
+
+ALGORITHMS = Table("fedpvr.algorithms", "algorithm", _BUILT_IN, _checked)
 
 NOTHING = ("", "none")
 """Patterns that select no name on purpose."""

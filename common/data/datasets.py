@@ -9,6 +9,7 @@ factory `module:factory` with `factory(split) -> (images, labels)` or, if its cl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from common import plugin
 from common.data import published
 from common.data.broken import without_ragged, without_unfit
-from common.data.names import DATASETS, require_known
+from common.data.names import DATASETS, INSTALLED, require_known
 from common.errors import ConfigError, DataError, place_in_plugin
 from common.events import Emit, Event, unheard
 from common.names import class_number
@@ -99,8 +100,13 @@ def _load(
     return dataset, tuple(problems)
 
 
+def forget() -> None:
+    """Lets go of what was loaded for the clients of a simulation."""
+    _load.cache_clear()
+
+
 def _read(name: str, split: str, data_dir: str, image_size: int | None, emit: Emit) -> Dataset:
-    if plugin.is_plugin(name):
+    if name not in DATASETS:
         return _from_factory(name, split, emit)
     if name == "digits":
         return _digits(split)
@@ -196,18 +202,26 @@ def _folder(data_dir: Path, split: str, size: int, emit: Emit) -> Dataset:
 
 
 def _from_factory(name: str, split: str, emit: Emit) -> Dataset:
-    factory = plugin.load(name)
+    factory = plugin.load(name, INSTALLED)
     try:
-        given, classes, *named = factory(split)
-        images, labels = without_ragged(given, classes, emit)
-        names = tuple(map(str, *named)) if named else None
-    except DataError as error:
-        raise DataError(f"data set {name}: {error}") from error
+        return from_arrays(name, factory(split), emit)
+    except DataError:
+        raise
     except Exception as error:
         raise DataError(
             f"data set {name}: expected factory({split!r}) -> (images, labels), "
             f"got {error!r}{place_in_plugin(error)}"
         ) from error
+
+
+def from_arrays(name: str, found: Sequence[Any], emit: Emit) -> Dataset:
+    """A data set of (images, labels) or (images, labels, class_names), checked."""
+    given, classes, *named = found
+    try:
+        images, labels = without_ragged(given, classes, emit)
+    except DataError as error:
+        raise DataError(f"data set {name}: {error}") from error
+    names = tuple(map(str, *named)) if named else None
     if str(images.dtype) not in IMAGE_DTYPES:
         raise DataError(f"data set {name}: images must be {', '.join(IMAGE_DTYPES)}, got {images.dtype}")
     if labels.ndim != 1 or labels.dtype.kind not in "iu":

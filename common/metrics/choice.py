@@ -10,6 +10,7 @@ import numpy as np
 
 from common import plugin
 from common.errors import ConfigError, place_in_plugin
+from common.installed.entry_points import EntryPoints
 from common.metrics import confusion
 from common.metrics.confusion import Confusion
 
@@ -20,6 +21,8 @@ FROM_CONFUSION: dict[str, Callable[[Confusion], float | None]] = {
 }
 LOSS, AUROC = "loss", "auroc"
 BUILT_IN = (*FROM_CONFUSION, AUROC, LOSS)
+INSTALLED = EntryPoints("fedpvr.metrics", "metric")
+"""Functions f(confusion) -> number of other packages."""
 OF_A_TEST_SET = ("accuracy", "balanced_accuracy", LOSS)
 """What follows from an evaluation by the server, which has accuracies by class and the loss."""
 
@@ -50,7 +53,7 @@ class Metrics:
         """The metrics of these names, all built-in ones if there are none; raises for one that fails."""
         chosen = tuple(dict.fromkeys(names)) or BUILT_IN
         functions = {name: FROM_CONFUSION[name] for name in chosen if name in FROM_CONFUSION}
-        for name in filter(plugin.is_plugin, chosen):
+        for name in (each for each in chosen if each not in BUILT_IN):
             functions[name] = _tried(name, num_classes)
         return cls(functions, chosen)
 
@@ -65,7 +68,7 @@ class Metrics:
 
 def _tried(name: str, num_classes: int) -> Callable[[Confusion], float | None]:
     """A user's metric, after a look at what it makes of a perfect model."""
-    function = plugin.load(name)
+    function = plugin.load(name, INSTALLED)
 
     def value(matrix: Confusion) -> float | None:
         try:

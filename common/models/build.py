@@ -18,7 +18,7 @@ from common import plugin, seeds
 from common.errors import ConfigError, place_in_plugin
 from common.models.cnn import CNN
 from common.models.mlp import MLP
-from common.models.names import BUILT_IN, require_known
+from common.models.names import BUILT_IN, INSTALLED, require_known
 from common.models.resnet import ResNet8
 from common.models.spec import ModelSpec
 from common.models.vgg import VGG11
@@ -40,7 +40,7 @@ it, and two that seed it and draw from it at once disturb each other."""
 def build_model(spec: ModelSpec, seed: int) -> nn.Module:
     """A freshly initialised model; the seed fixes every parameter."""
     require_known(spec.name)
-    build = _from_factory if plugin.is_plugin(spec.name) else _BUILDERS[spec.name]
+    build = _BUILDERS.get(spec.name, _from_factory)
     # The caller's random state is left alone: dropout during training has a stream of its own.
     with DRAWING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.number(seed, seeds.INIT))
@@ -59,7 +59,7 @@ def count_parameters(spec: ModelSpec) -> int:
 
 
 def _from_factory(spec: ModelSpec) -> nn.Module:
-    factory = plugin.load(spec.name)
+    factory = plugin.load(spec.name, INSTALLED)
     try:
         model = factory(spec.num_classes)
     except Exception as error:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from common import plugin
 from common.errors import ConfigError
+from common.installed.entry_points import EntryPoints
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,15 @@ BUILT_IN = {
 }
 
 
+INSTALLED = EntryPoints("fedpvr.models", "model")
+"""Factories f(num_classes) -> nn.Module of other packages."""
+
+
 def require_known(name: str) -> None:
-    """Raises for a name that is neither built in nor module:factory."""
-    if name not in BUILT_IN and not plugin.is_plugin(name):
-        raise ConfigError(f"unknown model {name!r}; choose {', '.join(BUILT_IN)} or module:factory")
+    """Raises for a name that is neither built in nor module:factory nor of an installed package."""
+    if name not in BUILT_IN and not plugin.is_plugin(name) and name not in INSTALLED:
+        known = ", ".join([*BUILT_IN, *INSTALLED])
+        raise ConfigError(f"unknown model {name!r}; choose {known} or module:factory")
 
 
 def usual_shape(name: str) -> tuple[int, ...]:

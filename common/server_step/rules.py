@@ -9,11 +9,12 @@ header that is a rule is written and read in this file and nowhere else.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
-from common.errors import ConfigError, WireError, WrongRunError
+from common.errors import ConfigError, WireError, WrongRunError, printable
 from common.server_step.robust import Robustness
 from common.tensors.layout import Layout, Purpose
 from common.wire.codec_choice import FOR_ALL, is_codec
@@ -200,14 +201,21 @@ class Rules:
         )
 
 
+def _unknown(kind: str, name: str, known: Iterable[str]) -> WrongRunError:
+    """What is installed and was not allowed is as unknown as the rest: a peer's word imports nothing."""
+    shown = printable(name, 80)
+    return WrongRunError(
+        f"the run uses {kind} {shown!r}, known here are {', '.join(known)}; update this release, or install "
+        "the package that has it and start the client with --allow-plugin and that name"
+    )
+
+
 def _require_sense(header: pb.RoundHeader) -> None:
-    if header.algorithm not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise WrongRunError(f"the run uses {header.algorithm!r}, known here are {known}; update this release")
+    if header.algorithm not in ALGORITHMS.ready:
+        raise _unknown("algorithm", header.algorithm, ALGORITHMS.ready)
     for name in (header.update_codec or "fp32", header.control_codec or "fp32"):
         if not is_codec(name):
-            known = ", ".join(FOR_ALL)
-            raise WrongRunError(f"the run uses codec {name!r}, known here are {known}; update this release")
+            raise _unknown("codec", name, FOR_ALL)
     if header.round < 1 or not (header.local_epochs or header.local_steps):
         raise WireError.malformed("a round has a number, and epochs or steps, of at least 1")
     if not 0 < header.eta_l < math.inf:

@@ -20,8 +20,7 @@ SCALED = 2048
 """Elements that share a scale in int8: small enough that an outlier spoils few of its neighbours."""
 MAX_INDEXED = (1 << 32) - 1
 """Elements that the four bytes of an index in top-k can tell apart."""
-MAX_HALF = 65504.0
-_MAX_BRAIN = 3.3895313892515355e38
+MAX_HALF, _MAX_BRAIN = 65504.0, 3.3895313892515355e38
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,10 @@ class Codec:
     def num_bytes(self, num_elements: int, itemsize: int) -> int:
         """Bytes that this many elements take."""
         return num_elements * itemsize
+
+    def max_error(self, largest: float) -> float:
+        """The most that coding may change an element of a tensor whose elements are at most this large."""
+        return largest if self.lossy else 0.0
 
     def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
         """Writes elements as bytes."""
@@ -220,8 +223,7 @@ class TopK(Codec):
     def decode(self, raw: Flat, out: Array) -> None:
         """Zero but for what was kept."""
         indices = raw[: 4 * self.kept].view("<u4")
-        rising = bool(np.all(indices[1:] > indices[:-1]))
-        if not rising or int(indices[-1]) >= len(out):
+        if not np.all(indices[1:] > indices[:-1]) or int(indices[-1]) >= len(out):
             raise WireError.broken_contract(f"indices must rise and stay below {len(out)}")
         out[:] = 0
         out[indices] = raw[4 * self.kept :].view("<f4")
@@ -246,5 +248,3 @@ class Derived(Codec):
 
 
 RAW, DERIVED = Codec(), Derived()
-CODECS: tuple[type[Codec], ...] = (Codec, Half, Brain, Int8, TopK, Derived)
-"""All there are; a new one is a class and an entry here."""

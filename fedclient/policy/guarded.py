@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from common import plugin
+from common.data.names import DATASETS
 from common.events import Emit
 from common.metrics.message import supports_in, to_message
+from common.models.names import BUILT_IN
 from common.records.sites import SiteCounts
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose, TensorSpec, to_float64
 from common.wire.chunks import START, Position
@@ -158,12 +159,17 @@ class GuardedConnection(Connection):
 def offer(seat: Seat, *, has_data: bool) -> dict[str, Any]:
     """What a server says of its run to whoever joins."""
     functions = (name for _, name in seat.functions)
-    named = [seat.model.name, "" if has_data else seat.dataset or "", *functions]
+    dataset = () if has_data or seat.dataset is None else (seat.dataset,)
+    named = [
+        *(name for name in (seat.model.name,) if name not in BUILT_IN),
+        *(name for name in dataset if name not in DATASETS),
+        *functions,
+    ]
     facts: dict[str, Any] = {
         "run": seat.run_id,
         "model": seat.model.name,
         "fingerprint": seat.fingerprint,
-        "modules": tuple(filter(plugin.is_plugin, named)),
+        "modules": tuple(named),
         "others": seat.num_clients - 1,
         "rounds": seat.rounds,
     }

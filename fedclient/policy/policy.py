@@ -8,16 +8,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from common import plugin
 from common.algorithms import ALGORITHMS
 from common.errors import ConfigError, StateError
+from common.installed.allowed import require_allowable
+from common.models.names import BUILT_IN
 from common.records import form
 from common.records.base import Count, Positive
-from common.wire.codec_choice import FOR_ALL
+from common.wire.codec_choice import CODECS, FOR_ALL
 
 FILE = "site.toml"
 """Its name in a client's state directory."""
-CODECS = (*FOR_ALL, "topk")
 _FINGERPRINT = re.compile("[0-9a-f]{8,64}")
 
 
@@ -36,7 +36,8 @@ class Policy:
     fingerprints: tuple[str, ...] = ()
     """Fingerprints of models that it trains, or how they begin, 8 digits at least."""
     modules: tuple[str, ...] = ()
-    """Code module:factory that a server may name, beside that of `--allow-plugin`. None by default."""
+    """Code module:factory, or names of installed packages' models, data sets, algorithms and codecs, that a
+    server may name, beside those of `--allow-plugin`. None by default."""
     algorithms: tuple[str, ...] = ()
     """Algorithms that it takes part in."""
     codecs: tuple[str, ...] = ()
@@ -60,8 +61,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         for name in self.modules:
-            plugin.require_well_formed(name)
-        _require_among("codecs", self.codecs, CODECS)
+            require_allowable(name)
+        _require_among("codecs", self.codecs, [*FOR_ALL, "topk", *CODECS.installed] if self.codecs else ())
         _require_among("algorithms", self.algorithms, ALGORITHMS)
         for text in self.fingerprints:
             if not _FINGERPRINT.fullmatch(text):
@@ -69,7 +70,7 @@ class Policy:
 
     def allowing(self, *names: str | None) -> Policy:
         """The same, with code that flags allow; what is built in needs no permission."""
-        return replace(self, modules=(*self.modules, *(n for n in names if n and plugin.is_plugin(n))))
+        return replace(self, modules=(*self.modules, *(n for n in names if n and n not in BUILT_IN)))
 
     @property
     def least_examples(self) -> int:

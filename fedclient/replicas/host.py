@@ -27,7 +27,7 @@ def live_together(group: Sequence[Identity], emit: Emit) -> None:
         host({identity.name: partial(live, identity, emit) for identity in group})
 
 
-def host(clients: Mapping[str, Callable[[], None]]) -> None:
+def host(clients: Mapping[str, Callable[[], object]]) -> None:
     """Runs clients, by name, until all have ended; ends with the exit code of the first that failed."""
     guests = [_Guest(name, client) for name, client in clients.items()]
     for guest in guests:
@@ -47,7 +47,7 @@ def host(clients: Mapping[str, Callable[[], None]]) -> None:
 class _Guest(threading.Thread):
     """The thread of one client."""
 
-    def __init__(self, name: str, client: Callable[[], None]) -> None:
+    def __init__(self, name: str, client: Callable[[], object]) -> None:
         super().__init__(name=name, daemon=True)
         self._client = client
         self.code = 1

@@ -15,6 +15,7 @@ from common.access.expiry import expiry
 from common.errors import AccessError, FedError, NoConnectionError, UnavailableError, UnknownClientError
 from common.events import Emit, of_client, of_run
 from common.models.build import build_model
+from common.processes.background import Cancelled
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.events import ConnectionLost, Joined, Joining, RunFinished, Stopped
@@ -34,6 +35,13 @@ from fedclient.transport.base import Transport
 from fedclient.transport.captured import CapturedTransport
 from fedclient.transport.grpc_transport import WINDOW_BYTES, GrpcTransport
 from fedclient.transport.paced import PACED_WINDOW_BYTES, Pace, PacedTransport
+
+
+def _word(stop: BaseException) -> str:
+    """What has ended a client."""
+    if isinstance(stop, Cancelled):
+        return "its program"
+    return "SIGINT" if isinstance(stop, KeyboardInterrupt) else "SIGTERM"
 
 
 class Daemon:
@@ -75,7 +83,7 @@ class Daemon:
         except BaseException as stop:
             self._emit(
                 Stopped(
-                    signal="SIGINT" if isinstance(stop, KeyboardInterrupt) else "SIGTERM",
+                    signal=_word(stop),
                     reason="joining" if self._participant is None else self._participant.doing,
                     server_knows=self._heartbeat is not None and self._heartbeat.heard_good_bye,
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from common import plugin
 from common.data.datasets import IMAGE_DTYPES, MAX_CLASSES
 from common.errors import RefusedError, WireError
 from common.evaluate import BATCH as EVALUATED_AT_ONCE
@@ -39,7 +38,7 @@ class Demands:
             site.require_code(kind, name)
         self._itemsize = DTYPES[self._model.dtype].storage.itemsize
         self._parameters = 0
-        if not plugin.is_plugin(self._model.name):
+        if self._model.name in BUILT_IN:
             self._parameters = count_parameters(self._model)
             site.require_parameters(self._parameters)
         self._data_bytes = 0

@@ -10,10 +10,12 @@ import torch
 from common.access.credentials import Access
 from common.errors import ConfigError, RunError
 from common.events import Emit
-from common.processes import memory
+from common.installed.allowed import load_allowed
+from common.models.build import build_model
 from common.wire.capture import CaptureWriter
 from fedclient.config import ClientConfig
 from fedclient.flags import Flags
+from fedclient.given import Given
 from fedclient.keys.signatures import signer_of
 from fedclient.outbox.log import Outbox, Signer
 from fedclient.own_data import OwnData, OwnDataset, OwnPictures
@@ -23,26 +25,28 @@ from fedclient.policy.gate import Gate
 from fedclient.policy.policy import Policy, policy_of
 from fedclient.policy.told import ToldData
 from fedclient.replicas.identity import Identity
+from fedclient.rpc.round_stream import RunEnded
 from fedclient.run.daemon import Daemon
-from fedclient.training.freed_memory import KEPT_BYTES
 
 
-def live(identity: Identity, emit: Emit) -> None:
-    """Takes part in a run until it ends; raises if it ended early."""
+def live(identity: Identity, emit: Emit, given: Given | None = None) -> RunEnded:
+    """Takes part in a run until it ends; raises if it ended early. `given` has objects of a program."""
+    given = given or Given()
     flags = identity.flags
-    memory.keep_pages(KEPT_BYTES)
     # Not before forks: whoever has looked for a GPU makes it unusable for its children.
     if flags.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
     policy, gate = _policy(identity, emit)
-    own = own_data(flags, emit)
+    site = replace(flags.site, plugins=frozenset(policy.modules), own_model=given.build is not None)
+    load_allowed(site.plugins)
+    own = given.data or own_data(flags, emit)
     config = ClientConfig(
         server=flags.server,
         name=identity.name,
         data_dir=flags.data_dir,
         own_data=None if own is None else ToldData(own, policy),
-        test_data=_test_data(flags, emit),
-        site=replace(flags.site, plugins=frozenset(policy.modules)),
+        test_data=given.test or _test_data(flags, emit),
+        site=site,
         threads=flags.threads,
         device=flags.device,
         save_every_s=flags.save_every,
@@ -52,9 +56,11 @@ def live(identity: Identity, emit: Emit) -> None:
         access=identity.access,
     )
     capture = CaptureWriter(flags.capture, emit) if flags.capture is not None else None
-    end = Daemon(config, identity.state, emit, capture, gate=gate).run()
+    build = given.build or build_model
+    end = Daemon(config, identity.state, emit, capture, build=build, gate=gate).run()
     if end.reason:
         raise RunError(f"the run ended early: {end.reason}")
+    return end
 
 
 def _policy(identity: Identity, emit: Emit) -> tuple[Policy, Gate | None]:

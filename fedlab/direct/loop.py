@@ -25,6 +25,7 @@ class Loop:
     def __exit__(self, *_: object) -> None:
         # Whoever still waits hears of the end before the loop stops, or would wait for ever.
         self.call(self._cancel_all())
+        self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -12,7 +12,7 @@ from common import plugin, seeds
 from common.data.torchvision_import import torchvision_datasets
 from common.errors import ConfigError
 from common.models.build import build_model, check_fit, classifier_names, tensor_specs
-from common.models.names import BUILT_IN, require_known
+from common.models.names import BUILT_IN, INSTALLED, require_known
 from common.models.spec import ModelSpec
 from common.records import form
 from common.tensors import safetensors_files
@@ -27,7 +27,7 @@ def export_model(spec: ModelSpec, seed: int, path: Path) -> str:
     The file describes its model, so that a server of a task with this very model needs no torch. One of
     torchvision does not: it runs as a plug-in, whose name and shape only its user knows.
     """
-    if spec.name in BUILT_IN or plugin.is_plugin(spec.name):
+    if spec.name in BUILT_IN or plugin.is_plugin(spec.name) or spec.name in INSTALLED:
         model, source = build_model(spec, seed), f"seed {seed}"
         check_fit(model, torch.zeros(2, *spec.image_shape, dtype=getattr(torch, spec.dtype)), spec)
         described = ModelDescription(

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from common import plugin
+from common.data.names import DATASETS
 from common.errors import ConfigError
 from common.events import Emit, unheard
 from common.models.build import build_model
+from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
 from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
@@ -81,7 +82,7 @@ def _take_turns(
 ) -> None:
     """All rounds and the end. Clients are made when they are drawn; names are in the order of indices."""
     # A model is bound to its client's tensors in every turn, and a built-in one holds nothing else.
-    build: Build = build_model if plugin.is_plugin(config.model) else _OneModel()
+    build: Build = _OneModel() if config.model in BUILT_IN else build_model
     frozen: dict[str, Flat] = {}
     some = config.clients_per_round not in (None, config.num_clients)
     clients: dict[int, Daemon] = {}
@@ -115,8 +116,11 @@ def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: in
 
 def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:
     """A client of whoever started the simulation, who has named model and data set and sets no limits."""
-    plugins = frozenset(filter(plugin.is_plugin, (run.model, run.dataset)))
-    site = Site(plugins=plugins, max_parameters=sys.maxsize, max_steps=sys.maxsize)
+    site = Site(
+        plugins=frozenset({run.model, run.dataset} - {*BUILT_IN, *DATASETS}),
+        max_parameters=sys.maxsize,
+        max_steps=sys.maxsize,
+    )
     config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site)
     return Daemon(config, state, unheard, build=build)
 

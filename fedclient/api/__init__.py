@@ -1,0 +1,1 @@
+"""What Python programs use of the client: one that takes part with their own objects."""

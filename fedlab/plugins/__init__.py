@@ -1,0 +1,1 @@
+"""What installed packages add, as a list."""
