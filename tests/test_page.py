@@ -19,23 +19,9 @@ from fedwire.timeline.page import SCRIPT
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&<!--\u202e\u2028`"
 ELEMENTS = (
-    *(
-        "html",
-        "head",
-        "meta",
-        "title",
-        "style",
-        "body",
-        "main",
-        "noscript",
-        "h1",
-        "h2",
-        "p",
-        "code",
-        "script",
-    ),
-    *("dl", "div", "dt", "dd", "ul", "li", "span", "details", "summary", "figure", "figcaption"),
-    *("table", "thead", "tbody", "tr", "th", "td"),
+    *("html", "head", "meta", "title", "style", "body", "main", "noscript", "script", "nav", "h1", "h2"),
+    *("p", "a", "code", "dl", "div", "dt", "dd", "ul", "li", "span", "details", "summary", "figure"),
+    *("figcaption", "table", "thead", "tbody", "tr", "th", "td"),
 )
 
 
@@ -69,7 +55,8 @@ def parsed(html: str) -> Parsed:
     assert {tag for tag, _ in page.elements} <= set(ELEMENTS)
     for tag, attributes in page.elements:
         known = {"class", "scope", "data-chart", "data-notice", "id", "lang", "charset", "http-equiv", "name"}
-        assert attributes.keys() <= known | {"content", "type"}, tag
+        assert attributes.keys() <= known | {"content", "type", "href"}, tag
+        assert attributes.get("href", "#part-").startswith("#part-")
     assert not re.search(r"https?://|//[a-z]+\.", html), "nothing is named that could be asked"
     return page
 

@@ -306,6 +306,9 @@ from torch import nn
 
 def network(num_classes):
     return nn.Sequential(nn.Linear(6, 100_000), nn.Tanh(), nn.Linear(100_000, num_classes))
+
+def tenth(num_classes):
+    return nn.Sequential(nn.Linear(6, 10_000), nn.Tanh(), nn.Linear(10_000, num_classes))
 """
 PROBLEM = ("--dataset", "problem:data", "--rounds", "3", "--local-steps", "2", "--capture", "run.fedwire")
 FLAGS = ("--model", "big:network", "--num-clients", "3", "--svr", "none", *PROBLEM)
@@ -353,7 +356,17 @@ def test_a_client_killed_in_its_upload_is_named(big: Federation) -> None:
     assert (restart["client"], restart["round"]) == ("a", 2)
     assert "in its upload of round 2" in str(restart["text"])
     assert "went on from" in str(restart["text"])
-    assert any(row["kind"] == "slow link" and row["client"] == "a" for row in rows)
+
+
+@pytest.mark.slow
+def test_a_slow_link_is_named(big: Federation) -> None:
+    """An upload of 0.8 MB takes 6 s there."""
+    big.server("--model", "big:tenth", "--num-clients", "3", "--svr", "none", *PROBLEM)
+    for name in ("a", "b"):
+        big.client(name)
+    big.client("c", "--uplink", "1Mbit")
+    kinds = [(row["kind"], row["client"]) for row in _finished(big)]
+    assert ("slow link", "c") in kinds
 
 
 @pytest.mark.slow

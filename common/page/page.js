@@ -20,6 +20,7 @@ const embedded = (id) => JSON.parse(document.getElementById(id).textContent);
 const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const number = (value) => {
   if (value === null || value === undefined) return "-";
+  if (Math.abs(value) < 1e-12) return "0";
   if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(3);
   return NUMBER.format(value);
 };
@@ -89,7 +90,7 @@ document.body.append(tip, spoken);
 const showTip = (x, y, title, rows) => {
   tip.replaceChildren(el("b", {}, title));
   for (const [name, value, colour] of rows) {
-    tip.append(el("div", {}, ...(colour ? [swatch(colour)] : []), el("span", {}, name), el("span", {}, String(value))));
+    tip.append(el("div", {}, el("span", {}, ...(colour ? [swatch(colour)] : []), name), el("span", {}, String(value))));
   }
   tip.hidden = false;
   const box = tip.getBoundingClientRect();

@@ -25,6 +25,8 @@ WORD = 400
 """Characters that are shown of one text out of a run."""
 LONG = 4000
 """The same of a paragraph."""
+CONTENTS_FROM = 3
+"""A page with more headings than this begins with links to them."""
 _BAD = ' class="bad"'
 SCRIPTS = (HERE / "page.js", HERE / "charts.js")
 
@@ -44,16 +46,17 @@ class Page:
     def __init__(self, title: str, lead: str = "", scripts: Sequence[Path] = ()) -> None:
         """`scripts` come after those that draw charts."""
         self._title = _text(title)
-        self._parts = [f"<h1>{self._title}</h1>"]
+        self._parts: list[str] = []
         self._scripts = (*SCRIPTS, *scripts)
+        self._headings: list[str] = []
         self._charts: list[object] = []
         self._documents: dict[str, object] = {}
-        if lead:
-            self._parts.append(f'<p class="lead">{_marked(lead)}</p>')
+        self._lead = lead
 
     def heading(self, text: str) -> None:
         """Starts a section."""
-        self._parts.append(f"<h2>{_text(text)}</h2>")
+        self._headings.append(_text(text))
+        self._parts.append(f'<h2 id="part-{len(self._headings)}">{self._headings[-1]}</h2>')
 
     def text(self, text: str, *, note: bool = False) -> None:
         """A paragraph; `code` in backquotes."""
@@ -115,8 +118,14 @@ class Page:
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{self._title}</title><style>{style}</style></head><body><main>"
             "<noscript><p>Pictures need JavaScript, which is in this file; tables do not.</p></noscript>"
-            f"{''.join(self._parts)}</main>{data}<script>{script}</script></body></html>\n"
+            f"{self._head()}{''.join(self._parts)}</main>{data}<script>{script}</script></body></html>\n"
         )
+
+    def _head(self) -> str:
+        lead = f'<p class="lead">{_marked(self._lead)}</p>' if self._lead else ""
+        links = (f'<a href="#part-{k}">{name}</a>' for k, name in enumerate(self._headings, 1))
+        contents = f"<nav>{''.join(links)}</nav>" if len(self._headings) > CONTENTS_FROM else ""
+        return f"<h1>{self._title}</h1>{lead}{contents}"
 
     def write(self, path: Path) -> None:
         """Writes the page."""

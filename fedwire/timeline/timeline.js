@@ -291,11 +291,12 @@ const drawTimeline = (holder, doc) => {
     status.textContent = `${seconds(from)} to ${seconds(until)} of ${seconds(whole)}: ${found.length} transfers${who}`;
     if (!folded.open) return;
     found.sort((a, b) => a.start - b.start);
-    const head = el("tr", {}, ...COLUMNS.map((name) => el("th", { scope: "col" }, name)));
+    const word = (k) => (k === 0 || k === COLUMNS.length - 1 ? { class: "word" } : {});
+    const head = el("tr", {}, ...COLUMNS.map((name, k) => el("th", { scope: "col", ...word(k) }, name)));
     const body = found.slice(0, IN_TABLE).map((each) => el("tr", {}, ...[
       doc.clients[each.client], each.round, WORDS[each.kind], each.attempt, `${each.start.toFixed(3)} s`, seconds(each.end - each.start),
       NUMBER.format(each.skipped + each.carried), NUMBER.format(each.announced), ...each.sizes.map((size) => NUMBER.format(size)), each.outcome, each.reason,
-    ].map((cell, k) => el("td", k === 0 || k === COLUMNS.length - 1 ? { class: "word" } : {}, String(cell)))));
+    ].map((cell, k) => el("td", word(k), String(cell)))));
     const rest = found.length > IN_TABLE ? `The first ${IN_TABLE} of ${found.length} transfers in view; zoom in for the others.` : `${found.length} transfers.`;
     table.replaceChildren(el("caption", {}, rest), el("thead", {}, head), el("tbody", {}, ...body));
   }
