@@ -68,14 +68,14 @@ class Page:
         cells = "".join(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts)
         self._parts.append(f'<dl class="facts">{cells}</dl>')
 
-    def notices(self, notices: Iterable[tuple[str, str, bool]]) -> None:
-        """What a reader should know: a word for its kind, a sentence, and whether it is bad."""
+    def notices(self, notices: Iterable[tuple[str, str, bool]], *, first: int = 0, folded: str = "") -> None:
+        """What a reader should know: a word for its kind, a sentence, and whether it is bad; numbered."""
         items = "".join(
             f'<li data-notice="{k}"{_BAD if bad else ""}><span class="kind">{_text(kind)}</span>'
             f"<p>{_text(text, LONG)}</p></li>"
-            for k, (kind, text, bad) in enumerate(notices)
+            for k, (kind, text, bad) in enumerate(notices, first)
         )
-        self._parts.append(f'<ul class="findings">{items}</ul>')
+        self._parts.append(_folded(folded, f'<ul class="findings">{items}</ul>'))
 
     def table(self, table: Rows, *, folded: str = "") -> None:
         """A table; `folded` is what to click on to see it."""

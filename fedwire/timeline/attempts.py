@@ -21,6 +21,8 @@ MAX_POINTS = 24
 MAX_PAUSES = 3
 """That are kept of a call, the longest ones."""
 
+REHEARSAL, EVALUATION = "rehearsal", "evaluation"
+
 
 @dataclass
 class Attempt:
@@ -36,7 +38,8 @@ class Attempt:
     """Bytes of all tensors."""
     skipped: int
     """Of these, bytes that had come before: the call goes on from there."""
-    canary: bool = False
+    apart: str = ""
+    """What it is part of if that is no round: a rehearsal, or the last evaluation."""
     declined: str = ""
     """Of a client that has no update: why."""
     end_ns: int = 0
@@ -92,13 +95,17 @@ class Attempt:
 def open_download(message: CapturedMessage, header: pb.RoundHeader) -> Attempt:
     """The call that this header of a round begins."""
     at = header.resumed_at if header.HasField("resumed_at") else None
-    return _opened(message, message.client, header.round, header.tensors, at, is_canary(header))
+    attempt = _opened(message, message.client, header.round, header.tensors, at)
+    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if header.evaluation_only else ""
+    return attempt
 
 
 def open_upload(message: CapturedMessage, header: pb.UpdateHeader) -> Attempt:
     """The call that this header of an update begins."""
     at = header.resume_from if header.HasField("resume_from") else None
-    attempt = _opened(message, header.client, header.round, header.tensors, at, is_canary(header))
+    attempt = _opened(message, header.client, header.round, header.tensors, at)
+    evaluates = header.HasField("evaluation") and not header.tensors
+    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if evaluates else ""
     attempt.declined = header.declined
     return attempt
 
@@ -109,7 +116,6 @@ def _opened(
     r: int,
     tensors: Iterable[TensorSpec],
     at: Position | None,
-    canary: bool,
 ) -> Attempt:
     sizes = [spec.num_bytes for spec in tensors]
     skipped = 0 if at is None else sum(sizes[: at.tensor]) + at.offset
@@ -121,7 +127,6 @@ def _opened(
         message.time_ns,
         announced=sum(sizes),
         skipped=min(skipped, sum(sizes)),
-        canary=canary,
         end_ns=message.time_ns,
     )
     attempt.add(message)

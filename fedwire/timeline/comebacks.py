@@ -138,7 +138,7 @@ def _remembers(history: History, client: str, since_ns: int) -> bool | None:
     done = any(
         a.outcome in ("ACCEPTED", "DUPLICATE") and a.answered_ns <= asked.time_ns
         for a in history.by_client[client]
-        if a.up and not a.canary
+        if a.up and not a.apart
     )
     return False if done else None
 

@@ -87,7 +87,8 @@ def _outcomes(history: History) -> Iterator[Finding]:
                 text = f"{update} came when the round was closed: {mb(attempt.payload)} for nothing"
                 yield _about(history, attempt, "late", text)
             case "DUPLICATE":
-                text = f"{update} was there already, and changed nothing: {mb(attempt.payload)} sent again"
+                again = f"{mb(attempt.payload)} were" if attempt.payload else "nothing was"
+                text = f"{update} was there already, and this changed nothing: {again} sent again"
                 yield _about(history, attempt, "duplicate", text)
         if attempt.declined:
             text = f"{attempt.client} has no update for round {attempt.round}: {attempt.declined}"
@@ -137,12 +138,12 @@ def _slow_links(history: History) -> Iterator[Finding]:
 
 def _missing(history: History) -> Iterator[Finding]:
     """Rounds that closed without somebody who had been sent them."""
-    last = max((a.round for a in history.attempts if not a.canary), default=0)
+    last = max((a.round for a in history.attempts if not a.apart), default=0)
     asked: dict[tuple[int, str], Attempt] = {}
     answered: set[tuple[int, str]] = set()
     for attempt in history.attempts:
         key = attempt.round, attempt.client
-        if attempt.canary:
+        if attempt.apart:
             continue
         if not attempt.up:
             asked[key] = attempt
@@ -157,7 +158,7 @@ def _missing(history: History) -> Iterator[Finding]:
 def _silent(history: History) -> Iterator[Finding]:
     """Clients that the capture does not see the end of, though it sees that of others, or later rounds."""
     ended = any(sign.kind == "finished" for signs in history.signs.values() for sign in signs)
-    last_round = max((a.round for a in history.attempts if not a.canary), default=0)
+    last_round = max((a.round for a in history.attempts if not a.apart), default=0)
     for client, signs in history.signs.items():
         mine = history.by_client[client]
         if any(sign.kind == "finished" for sign in signs) or not mine:

@@ -18,6 +18,8 @@ MAX_TRANSFERS = 50_000
 """In one page, so that it stays quick; that is a capture of 100,000 messages at the least."""
 MAX_FINDINGS = 60
 """In the list above the picture."""
+UNFOLDED = 6
+"""Of these that are seen at once."""
 MAX_CELLS = 2000
 """Rows of the table of bytes."""
 MAX_BARS = 60
@@ -66,7 +68,8 @@ class _Table:
 def timeline_page(found: Timeline, name: str) -> Page:
     """The page of a capture called so."""
     run = f"run {found.run_id[:12]}" if found.run_id else "a run"
-    page = Page(f"{run} on the wire", f"`{name}`, from {found.began} on (UTC)", scripts=[SCRIPT])
+    lead = f"`{name}`: {found.messages:,} messages from {found.began[:19].replace('T', ' ')} UTC on"
+    page = Page(f"{run} on the wire", lead, scripts=[SCRIPT])
     total = sum(row.bytes for row in found.bytes)
     purposes = _by_purpose(found.bytes)
     page.facts(
@@ -75,7 +78,6 @@ def timeline_page(found: Timeline, name: str) -> Page:
             ("rounds", str(len(found.rounds))),
             ("clients", str(len(found.clients))),
             ("transfers", f"{len(found.transfers):,}"),
-            ("messages", f"{found.messages:,}"),
             ("bytes", mb(total)),
             *((f"for {purpose}", mb(count)) for purpose, count in purposes.items()),
         ]
@@ -92,13 +94,26 @@ def _notices(page: Page, found: Timeline) -> None:
         page.text(
             "Nothing: every transfer was whole the first time, and nobody was gone or far slower than others."
         )
-    page.notices((f.kind, _dated(f), f.kind in BAD) for f in found.findings[:MAX_FINDINGS])
+    in_order = _gravest_first(found)[:MAX_FINDINGS]
+    notices = [(finding.kind, _dated(finding), finding.kind in BAD) for finding in in_order]
+    page.notices(notices[:UNFOLDED])
+    if notices[UNFOLDED:]:
+        folded = f"{len(notices) - UNFOLDED} more: {_counted(in_order[UNFOLDED:])}"
+        page.notices(notices[UNFOLDED:], first=UNFOLDED, folded=folded)
     if len(found.findings) > MAX_FINDINGS:
-        page.text(f"The first {MAX_FINDINGS} of {len(found.findings)}; `--json` has all.", note=True)
+        page.text(f"{MAX_FINDINGS} of {len(found.findings)} are listed; `--json` has all.", note=True)
     if found.unreadable:
         page.text(f"{times(found.unreadable, 'message')} could not be read, and are left out.")
     for problem in found.problems:
         page.text(problem, note=True)
+
+
+def _gravest_first(found: Timeline) -> list[Finding]:
+    return sorted(found.findings, key=lambda finding: finding.kind not in BAD)
+
+
+def _counted(findings: list[Finding]) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in Counter(f.kind for f in findings).most_common())
 
 
 def _dated(finding: Finding) -> str:
@@ -128,7 +143,7 @@ def _document(found: Timeline) -> dict[str, object]:
         present.update(transfer.bytes)
     purposes = [p for p in (*PURPOSES, CANARY) if present[p]]
     return {
-        "clients": found.clients,
+        "clients": [client or "(no seat)" for client in found.clients],
         "seconds": found.seconds,
         "purposes": purposes,
         "outcomes": outcomes,
@@ -138,7 +153,7 @@ def _document(found: Timeline) -> dict[str, object]:
         "training": [(places[t.client], t.round, t.start, t.end) for t in found.training if t.start <= until],
         "findings": [
             (f.kind, places.get(f.client) if f.client else None, f.round, f.start, f.end)
-            for f in found.findings
+            for f in _gravest_first(found)
         ],
     }
 
@@ -157,7 +172,7 @@ def _packed(
         row.announced,
         row.skipped,
         outcomes.index(row.outcome) if row.outcome in outcomes else 0,
-        int(row.canary),
+        row.apart,
         [row.bytes.get(purpose, 0) for purpose in purposes],
         row.reason,
         row.stalls,

@@ -5,10 +5,10 @@ const drawTimeline = (holder, doc) => {
   const COLOURS = ["down", "train", "up"], WORDS = ["download", "training and waiting", "upload"];
   const BAD = new Set(["cut", "rejected", "late", "declined"]);
   const lanes = doc.clients.map(() => []);
-  for (const [client, round, up, attempt, start, end, answered, announced, skipped, outcome, canary, sizes, reason, stalls, progress] of doc.transfers) {
+  for (const [client, round, up, attempt, start, end, answered, announced, skipped, outcome, apart, sizes, reason, stalls, progress] of doc.transfers) {
     lanes[client].push({
       client, round, kind: up ? 2 : 0, attempt, start, end: Math.max(end, start), answered, announced, skipped,
-      outcome: doc.outcomes[outcome], canary, sizes, reason, stalls, progress, carried: progress.length ? progress[progress.length - 1][1] : 0,
+      outcome: doc.outcomes[outcome], apart, sizes, reason, stalls, progress, carried: progress.length ? progress[progress.length - 1][1] : 0,
     });
   }
   for (const [client, round, start, end] of doc.training) lanes[client].push({ client, round, kind: 1, start, end, stalls: [] });
@@ -48,7 +48,7 @@ const drawTimeline = (holder, doc) => {
     pen.fillStyle = colours[COLOURS[each.kind]];
     if (each.kind === 1) { pen.globalAlpha = 0.38; pen.fillRect(x, y + BAR / 2 - 4, width, 8); pen.globalAlpha = 1; return; }
     const steps = width > 14 && each.progress.length > 2;
-    pen.globalAlpha = steps ? 0.35 : each.canary ? 0.5 : 1;
+    pen.globalAlpha = steps ? 0.35 : each.apart ? 0.5 : 1;
     pen.fillRect(x, y, width, BAR);
     pen.globalAlpha = 1;
     if (steps) {
@@ -158,7 +158,7 @@ const drawTimeline = (holder, doc) => {
     if (each.reason) rows.push(["said", each.reason]);
     return rows;
   };
-  const title = (each) => `${doc.clients[each.client]}, ${each.canary ? "rehearsal" : `round ${each.round}`}: ${WORDS[each.kind]}`;
+  const title = (each) => `${doc.clients[each.client]}, ${each.apart ? each.apart : `round ${each.round}`}: ${WORDS[each.kind]}`;
 
   const height = () => TOP + shown * LANE + FOOT;
   const label = `Transfers of ${doc.clients.length} clients over ${seconds(whole)}. Arrow keys choose a transfer, plus and minus zoom, shift with arrows pans, 0 shows all; a table is below.`;

@@ -35,9 +35,10 @@ class TransferRow:
     bytes: dict[str, int]
     """By purpose."""
     outcome: str
-    """whole, cut, accepted, unanswered, duplicate, late, rejected, declined; of a rehearsal the same."""
+    """whole, cut, accepted, unanswered, duplicate, late, rejected, declined."""
     reason: str
-    canary: bool
+    apart: str
+    """rehearsal or evaluation, if it is part of no round."""
     stalls: tuple[tuple[float, float], ...]
     """When nothing moved: from, until."""
     progress: tuple[tuple[float, int], ...]
@@ -139,7 +140,7 @@ def _row(history: History, attempt: Attempt, stalled: Stalls) -> TransferRow:
         bytes=dict(attempt.bytes),
         outcome=_outcome(attempt),
         reason=attempt.declined or attempt.reason,
-        canary=attempt.canary,
+        apart=attempt.apart,
         stalls=tuple((seconds(at), seconds(at + length)) for length, at in stalled.get(id(attempt), ())),
         progress=tuple((seconds(at), count) for at, count in attempt.points),
     )
@@ -176,7 +177,7 @@ def _rounds(history: History, attempts: Iterable[Attempt]) -> tuple[RoundMark, .
     updates: Counter[int] = Counter()
     taken: set[tuple[int, str]] = set()
     for a in attempts:
-        if a.canary or not a.round:
+        if a.apart or not a.round:
             continue
         starts[a.round] = min(starts.get(a.round, a.start_ns), a.start_ns)
         ends[a.round] = max(ends.get(a.round, 0), a.end_ns, a.answered_ns)
