@@ -81,6 +81,14 @@ class Story:
         self._write("PullRound", call, False, client, r, pb.RoundFrame(header=header).SerializeToString())
         self._chunks("PullRound", call, client, r, range(chunks), gaps, 0)
 
+    def is_asked_again(self, client: str, r: int) -> None:
+        """The server has not got an update that the client is done with."""
+        call = next(self._calls)
+        asked = pb.PullRoundRequest(client=client, after_round=r, run_id="r")
+        self._write("PullRound", call, True, client, 0, asked.SerializeToString())
+        answer = pb.RoundFrame(resend=pb.Resend(round=r))
+        self._write("PullRound", call, False, client, 0, answer.SerializeToString())
+
     def pushes(
         self,
         client: str,
@@ -190,6 +198,16 @@ def test_a_server_that_was_killed_explains_all_that_join_again(story: Story) -> 
     text = next(f.text for f in told.findings if f.kind == "server restarted")
     assert "a's upload of round 2 (after 5.0 kB of 8.0 kB)" in text
     assert "2 clients joined again" in text
+
+
+def test_packets_tell_a_killed_server_by_what_it_asks_for_again(story: Story) -> None:
+    story.pulls("a", 2, after=1)
+    story.pushes("a", 2, Reply(outcome=Reply.ACCEPTED))
+    story.after(2.0).joins("a")
+    story.is_asked_again("a", 2)
+    story.pushes("a", 2, Reply(outcome=Reply.ACCEPTED))
+    story.pulls("a", 3, after=2)
+    assert ("server restarted", "a", 2) in named(story.told())
 
 
 def test_answers_that_cost_an_update_are_named(story: Story) -> None:

@@ -6,9 +6,9 @@ one that it is done with; one that was started again remembers none.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 from fedwire.timeline.attempts import Attempt
 from fedwire.timeline.history import History, Sign
@@ -41,7 +41,7 @@ class _Break:
 def comebacks(history: History) -> Iterator[Finding]:
     """One for every time that somebody was gone and came back."""
     breaks = []
-    for old, new in pairwise(sorted(history.processes.items(), key=lambda item: item[1])):
+    for old, new in itertools.pairwise(sorted(history.processes.items(), key=lambda item: item[1])):
         gone = _Break(old[1][1], new[1][0])
         breaks.append(gone)
         yield _restart(history, new[0], gone)
@@ -104,7 +104,12 @@ def _return(history: History, client: str, join: Sign) -> Finding:
     cut = last is not None and _broke_off(last)
     last_ns = last.end_ns if last is not None and cut else max(answered, last.end_ns if last else 0)
     where = _place(last)
-    if remembers is None:
+    if _was_asked_again(signs, join):
+        kind, text = (
+            "server restarted",
+            f"the server lost {client}'s update, as one does that is killed, {where}",
+        )
+    elif remembers is None:
         kind, text = (
             "came back",
             f"{client} broke off {where}; whether its process or its link, cannot be told",
@@ -141,6 +146,12 @@ def _remembers(history: History, client: str, since_ns: int) -> bool | None:
         if a.up and not a.apart
     )
     return False if done else None
+
+
+def _was_asked_again(signs: list[Sign], join: Sign) -> bool:
+    """Whether a server asked for an update that it had taken before the client joined again."""
+    later = (s.kind for s in signs if s.time_ns >= join.time_ns and s.kind in ("join", "pull", "resend"))
+    return list(itertools.islice(later, 3)) == ["join", "pull", "resend"]
 
 
 def _place(last: Attempt | None) -> str:

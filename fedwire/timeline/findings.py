@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -118,12 +119,11 @@ def _slow_links(history: History) -> Iterator[Finding]:
             spent[client] = sum(a.seconds for a in mine)
             if spent[client] > 0:
                 rates[client] = sum(a.payload for a in mine) / spent[client]
-        if len(rates) < 2:
-            continue
+        ordered = sorted(rates.values())
         for client, mine_is in rates.items():
-            if spent[client] < STALL_S:
+            if spent[client] < STALL_S or len(rates) < 2:
                 continue
-            usual = statistics.median(each for other, each in rates.items() if other != client)
+            usual = _median_without(ordered, mine_is)
             if mine_is * SLOW_FACTOR < usual:
                 yield Finding(
                     kind="slow link",
@@ -134,6 +134,13 @@ def _slow_links(history: History) -> Iterator[Finding]:
                     text=f"{client} has a slow {what}: {rate(mine_is)}, the median of the others is "
                     f"{rate(usual)}; it took {spent[client]:.1f} s in all",
                 )
+
+
+def _median_without(ordered: list[float], left_out: float) -> float:
+    """The median of all but one of these numbers."""
+    k, count = bisect_left(ordered, left_out), len(ordered) - 1
+    low, high = ((j + (j >= k)) for j in ((count - 1) // 2, count // 2))
+    return (ordered[low] + ordered[high]) / 2
 
 
 def _missing(history: History) -> Iterator[Finding]:
