@@ -130,6 +130,22 @@ def stats(source: Source, run_dir: Path | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
+@main.command(
+    epilog=commandline.example(
+        "fedwire timeline run.fedwire --out page.html", "fedwire timeline run.pcap --port 50051"
+    )
+)
+@_reads_capture
+@click.option("--client", help="Only this client.")
+@click.option("--round", "r", type=int, help="Only this round.")
+@click.option("--out", type=click.Path(path_type=Path), default="timeline.html", help="Page to write.")
+def timeline(source: Source, client: str | None, r: int | None, out: Path, as_json: bool) -> None:
+    """Write one HTML page: who sent what when, and what broke, was slow or was sent for nothing."""
+    from fedwire.timeline.command import show
+
+    show(source, client, r, None if as_json else out)
+
+
 @main.command(epilog=commandline.example("fedwire diff before.fedwire after.fedwire"))
 @click.argument("first", type=FILE)
 @click.argument("second", type=FILE)

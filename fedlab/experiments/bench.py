@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from common.data import datasets
 from common.data.datasets import Dataset
 from common.events import Emit
+from common.page.page import Page
 from fedlab.experiments.cells import Cell, run_cells
 from fedlab.experiments.scales import Column, Scale
 from fedlab.reports import plots
-from fedlab.reports.page import Page
 from fedlab.reports.runs import Run
 from fedlab.reports.tables import Table
 
@@ -73,11 +71,11 @@ class Output:
         self.page.heading(title)
         self.page.table(table)
 
-    def pictures(self, name: str, figures: list[Figure]) -> None:
-        """Adds figures, numbered from 0."""
-        for number, figure in enumerate(figures):
-            plots.save(figure, self.folder, f"{name}-{number}")
-        self.page.pictures(figures)
+    def pictures(self, name: str, charts: list[plots.Drawn]) -> None:
+        """Adds pictures, numbered from 0."""
+        for number, chart in enumerate(charts):
+            plots.save(chart, self.folder, f"{name}-{number}")
+        self.page.charts(charts)
 
 
 def floats(run: Run) -> float:

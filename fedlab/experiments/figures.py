@@ -6,11 +6,11 @@ import statistics
 
 from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
+from common.page.charts import Curves, HeatMap, Series, View
 from common.tensors.layout import Purpose
 from fedlab.experiments.bench import Bench, Output, floats, spread
 from fedlab.experiments.methods import METHODS
 from fedlab.experiments.scales import Column
-from fedlab.reports import plots
 from fedlab.reports.runs import Run
 from fedlab.reports.tables import Table
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -39,11 +39,11 @@ def drift(bench: Bench, out: Output) -> None:
         series = {label: _over_rounds(run, layer) for label, run in runs.items()}
         rows.append([layer, *(f"{statistics.mean(ys):.3f}" for _, ys in series.values())])
         if layer in (layers[0], layers[len(layers) // 2], layers[-1]):
-            figures.append(plots.curves(f"drift diversity, {layer}", "round", "xi", series, log=True))
+            figures.append(_curves(f"drift diversity, {layer}", "round", "xi", series, log=True))
             alikeness = {label: _over_rounds(run, layer, cka=True) for label, run in runs.items()}
-            figures.append(plots.curves(f"CKA between clients, {layer}", "round", "CKA", alikeness))
+            figures.append(_curves(f"CKA between clients, {layer}", "round", "CKA", alikeness))
     out.table("drift", "Mean drift diversity over the rounds", Table(["layer", *runs], rows))
-    out.pictures("drift", figures)
+    out.pictures("drift", [*figures])
 
 
 def svr_start(bench: Bench, out: Output) -> None:
@@ -67,7 +67,7 @@ def svr_start(bench: Bench, out: Output) -> None:
     headings = ["from tensor", "name", "top-1 in per cent", "floats per client and round"]
     out.table("svr-start", f"FedPVR on {column.name}", Table(headings, rows))
     series = {"FedPVR": (starts, means)}
-    figure = plots.curves("variance reduction from tensor k on", "k", "top-1 in per cent", series)
+    figure = _curves("variance reduction from tensor k on", "k", "top-1 in per cent", series)
     out.pictures("svr-start", [figure])
 
 
@@ -87,7 +87,7 @@ def conformal(bench: Bench, out: Output) -> None:
         name: ([s.mean_size for s in run.conformal], [s.coverage for s in run.conformal])
         for name, run in runs.items()
     }
-    out.pictures("conformal", [plots.curves(column.name, "mean set size", "coverage", series)])
+    out.pictures("conformal", [_curves(column.name, "mean set size", "coverage", series)])
 
 
 def partition(bench: Bench, out: Output) -> None:
@@ -101,12 +101,25 @@ def partition(bench: Bench, out: Output) -> None:
         counts = class_counts(shards, train.labels, train.num_classes)
         clients = [f"client {i}" for i in range(num_clients)]
         title = f"{column.dataset}, alpha {alpha:g}"
-        figures.append(plots.heat_map(title, "class", clients, counts.tolist(), "examples"))
+        figures.append(
+            HeatMap(
+                title=title,
+                x="class",
+                rows_named=clients,
+                columns=train.class_names,
+                values=counts.tolist(),
+                label="examples",
+            )
+        )
         share = (counts.max(1) / counts.sum(1)).mean()
         rows.append([f"{alpha:g}", f"{(counts > 0).sum(1).mean():.1f}", f"{share:.2f}"])
     headings = ["alpha", "classes per client", "share of the largest class"]
     out.table("partition", f"{num_clients} clients of {column.dataset}", Table(headings, rows))
-    out.pictures("partition", figures)
+    out.pictures("partition", [*figures])
+
+
+def _curves(title: str, x: str, y: str, series: Series, *, log: bool = False) -> Curves:
+    return Curves(title=title, views=[View(name="", x=x, y=y, series=series, log=log)])
 
 
 def _over_rounds(run: Run, layer: str, *, cka: bool = False) -> tuple[list[float], list[float]]:

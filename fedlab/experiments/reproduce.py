@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.page.page import Page
 from fedlab.experiments import figures, tables
 from fedlab.experiments.bench import Bench, Output
-from fedlab.reports.page import Page
 from fedlab.reports.tables import Table
 
 EXPERIMENTS: dict[str, Callable[[Bench, Output], None]] = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 
+from common.page.charts import Curves, View
 from fedlab.experiments import paper
 from fedlab.experiments.bench import Bench, Output, floats, spread
 from fedlab.experiments.cells import Cell
 from fedlab.experiments.methods import METHODS
 from fedlab.experiments.scales import Column
-from fedlab.reports import plots
 from fedlab.reports.tables import Table
 
 Cells = dict[tuple[str, str, int], Cell]
@@ -94,8 +94,9 @@ def _learning_curves(bench: Bench, cells: Cells, out: Output) -> None:
     figures = []
     for column in bench.scale.columns:
         series = {a: bench.read(cells[column.name, a, 0]).accuracy_over("round") for a in METHODS}
-        figures.append(plots.curves(column.name, "round", "accuracy in per cent", series, percent=True))
-    out.pictures("curves", figures)
+        view = View(name="", x="round", y="accuracy", series=series, percent=True)
+        figures.append(Curves(title=column.name, views=[view]))
+    out.pictures("curves", [*figures])
 
 
 def _paper_headings() -> list[str]:

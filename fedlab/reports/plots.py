@@ -1,11 +1,7 @@
-"""Pictures, as matplotlib figures that need no screen."""
+"""Pictures of charts as files, by matplotlib, which needs no screen."""
 
 from __future__ import annotations
 
-import io
-import re
-import zlib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib import colormaps, rc_context
@@ -13,14 +9,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
-PURPOSES = {
-    "model": "#4878a8",
-    "buffer": "#9bb8d3",
-    "control": "#d1703c",
-    "frozen": "#7fa87f",
-    "other": "#999999",
-}
+from common.page.charts import Curves, HeatMap
+
+Drawn = Curves | HeatMap
+MAX_COLUMNS = 20
+"""Of a heat map that are named."""
+
+
+def draw(chart: Drawn) -> Figure:
+    """The picture; of curves, the first view."""
+    return _curves(chart) if isinstance(chart, Curves) else _heat_map(chart)
+
+
+def save(chart: Drawn, folder: Path, name: str) -> None:
+    """Writes NAME.png and NAME.svg. The same chart gives the same bytes: no date, ids from the content."""
+    figure = draw(chart)
+    figure.savefig(folder / f"{name}.png", dpi=130)
+    with rc_context({"svg.hashsalt": "fedpvr"}):
+        figure.savefig(folder / f"{name}.svg", format="svg", metadata={"Date": None})
 
 
 def _axes(title: str, x: str, y: str, size: tuple[float, float] = (6.4, 3.8)) -> tuple[Figure, Axes]:
@@ -33,69 +39,29 @@ def _axes(title: str, x: str, y: str, size: tuple[float, float] = (6.4, 3.8)) ->
     return figure, axes
 
 
-def curves(title: str, x: str, y: str, series: Series, *, percent: bool = False, log: bool = False) -> Figure:
-    """One line per name."""
-    figure, axes = _axes(title, x, y)
-    for label, (xs, ys) in series.items():
-        axes.plot(xs, [100 * v for v in ys] if percent else ys, label=label, marker="o", markersize=2.5)
+def _curves(chart: Curves) -> Figure:
+    view = chart.views[0]
+    figure, axes = _axes(chart.title, view.x, f"{view.y} in per cent" if view.percent else view.y)
+    for label, (xs, ys) in view.series.items():
+        known = [(x, 100 * y if view.percent else y) for x, y in zip(xs, ys, strict=True) if y is not None]
+        axes.plot([x for x, _ in known], [y for _, y in known], label=label, marker="o", markersize=2.5)
     axes.grid(alpha=0.25)
-    if all(float(x).is_integer() for xs, _ in series.values() for x in xs):
+    if all(float(x).is_integer() for xs, _ in view.series.values() for x in xs):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if log:
+    if view.log:
         axes.set_yscale("log")
-    if series:
+    if view.series:
         axes.legend(fontsize=8, frameon=False)
     return figure
 
 
-def stacked_bars(title: str, y: str, parts: Mapping[str, Mapping[str, float]]) -> Figure:
-    """One bar per name, one colour per purpose."""
-    figure, axes = _axes(title, "", y)
-    names = list(parts)
-    bottom = [0.0] * len(names)
-    for purpose, colour in PURPOSES.items():
-        heights = [parts[name].get(purpose, 0.0) for name in names]
-        if any(heights):
-            axes.bar(names, heights, bottom=bottom, label=purpose, color=colour, width=0.6)
-            bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
-    axes.tick_params(axis="x", labelrotation=20)
-    axes.legend(fontsize=8, frameon=False)
+def _heat_map(chart: HeatMap) -> Figure:
+    names = chart.rows_named
+    figure, axes = _axes(chart.title, chart.x, "", (6.4, max(1.6, 0.28 * len(names) + 1.0)))
+    values = [[float("nan") if value is None else value for value in row] for row in chart.values]
+    image = axes.imshow(values, aspect="auto", cmap=colormaps["viridis"], interpolation="nearest")
+    step = -(-len(chart.columns) // MAX_COLUMNS)
+    axes.set_xticks(range(0, len(chart.columns), step), chart.columns[::step])
+    axes.set_yticks(range(len(names)), names, fontsize=7)
+    figure.colorbar(image, ax=axes, label=chart.label, shrink=0.9)
     return figure
-
-
-def heat_map(
-    title: str, x: str, rows: Sequence[str], values: Sequence[Sequence[float]], label: str, first: int = 0
-) -> Figure:
-    """A row per name, a column per round or class; `first` is the number of the first column."""
-    figure, axes = _axes(title, x, "", (6.4, max(1.6, 0.28 * len(rows) + 1.0)))
-    sides = (first - 0.5, first + len(values[0]) - 0.5, len(rows) - 0.5, -0.5)
-    image = axes.imshow(
-        values, aspect="auto", cmap=colormaps["viridis"], interpolation="nearest", extent=sides
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_yticks(range(len(rows)), rows, fontsize=7)
-    figure.colorbar(image, ax=axes, label=label, shrink=0.9)
-    return figure
-
-
-def save(figure: Figure, folder: Path, name: str) -> None:
-    """Writes NAME.png and NAME.svg."""
-    figure.savefig(folder / f"{name}.png", dpi=130)
-    _save_svg(figure, folder / f"{name}.svg")
-
-
-def _save_svg(figure: Figure, to: Path | io.StringIO) -> None:
-    """The same figure gives the same bytes: ids are drawn from its content, and there is no date."""
-    with rc_context({"svg.hashsalt": "fedpvr"}):
-        figure.savefig(to, format="svg", metadata={"Date": None})
-
-
-def inline_svg(figure: Figure) -> str:
-    """The figure as an SVG element for a page; ids are kept apart from those of other figures."""
-    stream = io.StringIO()
-    _save_svg(figure, stream)
-    svg = stream.getvalue()
-    svg = svg[svg.index("<svg") :]
-    prefix = f"f{zlib.crc32(svg.encode()):08x}-"
-    svg = re.sub(r'(id="|href="#|url\(#)', lambda found: found[1] + prefix, svg)
-    return svg.replace("<svg ", '<svg role="img" ', 1)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from common.bit_rate import bits_per_second
-from fedlab.reports import plots
-from fedlab.reports.page import Page
+from common.page.charts import Curves, HeatMap, View
+from common.page.page import Page
+from fedlab.reports.learning import write_learning
 from fedlab.reports.runs import Run, read_run
 from fedlab.reports.sites import write_sites
 from fedlab.reports.tables import Table
+from fedlab.reports.traffic import write_traffic
 
 MAX_LABEL = 32
 
@@ -24,17 +23,14 @@ def write_report(run_dirs: list[Path], out: Path, link: str) -> Table:
     page.heading("Summary")
     summary = _summary(runs)
     page.table(summary)
-    _learning(page, runs, link)
-    page.heading("Bytes per client and round, by purpose")
-    parts = {label: run.bytes_per_client_and_round() for label, run in runs.items()}
-    page.pictures([plots.stacked_bars("down and up together", "bytes", parts)])
-    _ledgers(page, runs)
-    _conformal(page, runs)
+    write_learning(page, runs, link)
+    write_traffic(page, runs)
+    _drift(page, runs)
     for label, run in runs.items():
         write_sites(page, label, run)
-    for label, run in runs.items():
-        page.heading(f"{label}: drift diversity and shards")
-        page.pictures([figure for figure in (_drift(run), _shards(run)) if figure is not None])
+    _conformal(page, runs)
+    _shards(page, runs)
+    _settings(page, runs)
     page.write(out)
     return summary
 
@@ -79,54 +75,22 @@ def _summary(runs: dict[str, Run]) -> Table:
     return Table(headings, rows)
 
 
-def _learning(page: Page, runs: dict[str, Run], link: str) -> None:
-    page.heading("Accuracy over rounds, over bytes, and over time")
-    by_round = {label: run.accuracy_over("round") for label, run in runs.items()}
-    by_bytes = {label: run.accuracy_over("megabytes") for label, run in runs.items()}
-    speed = bits_per_second("--link", link)
-    by_time = {label: run.accuracy_over("seconds", speed) for label, run in runs.items()}
-    y = "accuracy in per cent"
-    page.pictures(
-        [
-            plots.curves("over rounds", "round", y, by_round, percent=True),
-            plots.curves("over traffic of one client", "MB down and up", y, by_bytes, percent=True),
-            plots.curves(f"over time on a link of {link}", "seconds", y, by_time, percent=True),
-        ]
-    )
-    page.text(
-        "Time is the slowest client's training in each round plus what the bytes of a client take on a link "
-        f"of {link}, down and up one after the other."
-    )
-    _times(page, runs, speed, link)
+def _settings(page: Page, runs: dict[str, Run]) -> None:
+    """How the runs were set: what differs, and everything."""
+    settings = {label: run.config.settings for label, run in runs.items()}
+    names = list(dict.fromkeys(name for each in settings.values() for name in each))
+    rows = [[name, *(_setting(each.get(name)) for each in settings.values())] for name in names]
+    differ = [row for row in rows if len(set(row[1:])) > 1]
+    page.heading("Settings")
+    if differ:
+        page.table(Table(["what differs", *runs], differ))
+    page.table(Table(["setting", *runs], rows), folded="all settings")
+    known = [[label, run.config.run_id, run.path.name] for label, run in runs.items()]
+    page.table(Table(["run", "id", "directory"], known), folded="where the runs are")
 
 
-def _times(page: Page, runs: dict[str, Run], speed: float, link: str) -> None:
-    """Time to a few accuracies, up to what the worst run has reached."""
-    worst = min(max(run.accuracy_over("round")[1]) for run in runs.values())
-    targets = [worst * share for share in (0.7, 0.85, 1.0)]
-    rows = []
-    for label, run in runs.items():
-        times = (run.seconds_to(target, speed) for target in targets)
-        rows.append([label, *("-" if seconds is None else f"{seconds:,.1f} s" for seconds in times)])
-    page.heading(f"Time to an accuracy on a link of {link}")
-    page.table(Table(["run", *(f"{target:.1%}" for target in targets)], rows))
-
-
-def _ledgers(page: Page, runs: dict[str, Run]) -> None:
-    """What every client and every tensor took, over all rounds."""
-    for label, run in runs.items():
-        clients = [
-            [client or "(no seat)", direction, f"{payload:,}", f"{encoded:,}"]
-            for client, directions in run.by_client().items()
-            for direction, (payload, encoded) in directions.items()
-        ]
-        tensors = [
-            [tensor, purpose, direction, f"{payload:,}", f"{encoded:,}"]
-            for (direction, purpose, tensor), (payload, encoded) in run.by_tensor().items()
-        ]
-        page.heading(f"{label}: bytes by client and by tensor, all rounds")
-        page.table(Table(["client", "direction", "payload", "encoded"], clients))
-        page.table(Table(["tensor or message", "purpose", "direction", "payload", "encoded"], tensors))
+def _setting(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else "-" if value is None else str(value)
 
 
 def _conformal(page: Page, runs: dict[str, Run]) -> None:
@@ -137,22 +101,62 @@ def _conformal(page: Page, runs: dict[str, Run]) -> None:
     }
     if series:
         page.heading("Conformal prediction sets of the final model")
-        page.pictures([plots.curves("coverage against size", "mean set size", "coverage", series)])
+        view = View(name="", x="mean set size", y="coverage", series=series)
+        page.charts([Curves(title="coverage against size", views=[view])])
 
 
-def _drift(run: Run) -> Figure | None:
-    # A layer that did not move in a round has no drift in it.
-    layers = list(dict.fromkeys(layer for record in run.rounds for layer in record.layer_drift))
-    if not layers:
-        return None
-    drifts = {record.round: record.layer_drift for record in run.rounds}
-    rounds = range(1, max(drifts) + 1)
-    values = [[drifts.get(r, {}).get(layer, 0.0) for r in rounds] for layer in layers]
-    return plots.heat_map("drift diversity by layer", "round", layers, values, "xi", first=1)
+def _drift(page: Page, runs: dict[str, Run]) -> None:
+    """A layer that did not move in a round has no drift in it. All maps have one scale."""
+    known = {label: run for label, run in runs.items() if any(record.layer_drift for record in run.rounds)}
+    if not known:
+        return
+    top = max(xi for run in known.values() for record in run.rounds for xi in record.layer_drift.values())
+    maps = []
+    for label, run in known.items():
+        layers = list(dict.fromkeys(layer for record in run.rounds for layer in record.layer_drift))
+        reduced = {name.rpartition(".")[0] for name in run.config.svr_names}
+        maps.append(
+            HeatMap(
+                title=label,
+                x="round",
+                rows_named=layers,
+                columns=[str(record.round) for record in run.rounds],
+                values=[[record.layer_drift.get(layer) for record in run.rounds] for layer in layers],
+                label="xi",
+                top=top,
+                marked=[k for k, layer in enumerate(layers) if layer in reduced],
+                mark="in S_svr: variance reduction",
+            )
+        )
+    page.heading("Drift diversity by layer and round")
+    page.charts(maps)
+    page.text(
+        "xi is the sum of the squared lengths of the clients' moves over the squared length of their sum: "
+        "1/N if all N move alike, 1 if they are at right angles to each other, more if they undo each other.",
+        note=True,
+    )
 
 
-def _shards(run: Run) -> Figure | None:
-    shards = {seat.name: seat.classes for seat in run.config.clients if seat.classes is not None}
-    if not shards:
-        return None
-    return plots.heat_map("examples by class", "class", list(shards), list(shards.values()), "examples")
+def _shards(page: Page, runs: dict[str, Run]) -> None:
+    """Who has which classes; runs that share it are one picture."""
+    maps: dict[tuple[object, ...], tuple[list[str], Run]] = {}
+    for label, run in runs.items():
+        shards = tuple((seat.name, seat.classes) for seat in run.config.clients if seat.classes is not None)
+        if shards:
+            maps.setdefault(shards, ([], run))[0].append(label)
+    if not maps:
+        return
+    page.heading("Examples by client and class")
+    page.charts(
+        [
+            HeatMap(
+                title=", ".join(labels),
+                x="class",
+                rows_named=[seat.name for seat in run.config.clients if seat.classes is not None],
+                columns=run.config.class_names,
+                values=[seat.classes for seat in run.config.clients if seat.classes is not None],
+                label="examples",
+            )
+            for labels, run in maps.values()
+        ]
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from common.page.charts import Curves, View
+from common.page.page import Page
 from common.records.sites import SitesRecord
-from fedlab.reports import plots
-from fedlab.reports.page import Page
 from fedlab.reports.runs import Run
 from fedlab.reports.tables import Table
 
@@ -27,21 +27,20 @@ def write_sites(page: Page, label: str, run: Run) -> None:
     if any(site.auroc for site in last.sites.values()):
         page.table(_areas(last))
         page.text("Intervals hold in 95 of 100 cases, by Hanley and McNeil (1982).")
-    names = list(last.metrics)
-    curves = [
-        plots.curves(
-            f"{metric} by site",
-            "round",
-            metric,
-            {
+    views = [
+        View(
+            name=metric,
+            x="round",
+            y=metric,
+            series={
                 site: ([float(n) for n, _ in points], [value for _, value in points])
                 for site in ("all together", *last.sites)
                 if (points := _values(run, site, metric))
             },
         )
-        for metric in names[:2]
+        for metric in last.metrics
     ]
-    page.pictures(curves)
+    page.charts([Curves(title="by site", views=views)], wide=True)
 
 
 def _values(run: Run, site: str, metric: str) -> list[tuple[int, float]]:

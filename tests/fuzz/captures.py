@@ -23,6 +23,8 @@ from fedwire.pcap.packets import grpc_messages
 from fedwire.replay.replay import Replay
 from fedwire.source import Capture, convert
 from fedwire.stats import statistics
+from fedwire.timeline.page import timeline_page
+from fedwire.timeline.timeline import timeline
 from fedwire.transfers import Transfers
 from tests import captures as packet_captures
 from tests.fuzz import known, mutators
@@ -52,6 +54,7 @@ def commands(data: bytes) -> None:
             with suppress(FedError):
                 inspect(found, number)
         differences(found, found)
+        timeline_page(timeline(found), "run.fedwire").html()
         export(found, known.folder() / "tensors", None, None, _unheard)
         Replay(found, None).run()
 

@@ -1,0 +1,1 @@
+"""Pages of HTML that need nothing else: one file, one style, one script, light or dark for its reader."""
