@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 from functools import cache
 
+import numpy as np
+import numpy.typing as npt
 from docutils import nodes
 from matplotlib import rcParams
 from matplotlib.font_manager import FontProperties
@@ -15,7 +17,13 @@ from sphinx.writers.html5 import HTML5Translator
 
 SIZE = 100
 """Units of the drawing in one em."""
-_DRAW = {Path.MOVETO: ("M", 1), Path.LINETO: ("L", 1), Path.CURVE3: ("Q", 2), Path.CURVE4: ("C", 3)}
+_LETTERS = {
+    int(Path.MOVETO): ("M", 1),
+    int(Path.LINETO): ("L", 1),
+    int(Path.CURVE3): ("Q", 2),
+    int(Path.CURVE4): ("C", 3),
+    int(Path.CLOSEPOLY): ("Z", 1),
+}
 
 rcParams["mathtext.fontset"] = "stix"
 
@@ -44,29 +52,22 @@ def visit_display(self: HTML5Translator, node: nodes.math_block) -> None:
 @cache
 def drawn(formula: str) -> str:
     """The SVG of a formula; its baseline is that of the text around it."""
-    properties = FontProperties(size=SIZE)
-    text = f"${formula.strip()}$"
-    to_path = TextToPath()
+    properties, text, to_path = FontProperties(size=SIZE), f"${formula.strip()}$", TextToPath()
     width, height, depth = to_path.get_text_width_height_descent(text, properties, ismath=True)
-    vertices, codes = to_path.get_text_path(properties, text, ismath=True)
-    # The path of a text at size s is in points; y grows upwards there and downwards in SVG.
-    d = _path(Path(vertices, codes))
-    box = f"0 {-(height - depth):.1f} {width:.1f} {height:.1f}"
+    box = f"0 {depth - height:.1f} {width:.1f} {height:.1f}"
     style = f"width:{width / SIZE:.3f}em;height:{height / SIZE:.3f}em;vertical-align:{-depth / SIZE:.3f}em"
     label = html.escape(formula.strip(), quote=True)
-    return f'<svg role="img" aria-label="{label}" viewBox="{box}" style="{style}"><path d="{d}"/></svg>'
+    path = _path(*map(np.asarray, to_path.get_text_path(properties, text, ismath=True)))
+    return f'<svg role="img" aria-label="{label}" viewBox="{box}" style="{style}"><path d="{path}"/></svg>'
 
 
-def _path(path: Path) -> str:
-    """A matplotlib path in SVG's letters."""
+def _path(points: npt.NDArray[np.float64], codes: npt.NDArray[np.uint8]) -> str:
+    """Lines and curves of matplotlib in SVG's letters; y grows upwards there and downwards here."""
     parts: list[str] = []
-    points, i = path.vertices, 0
+    i = 0
     while i < len(points):
-        if path.codes[i] == Path.CLOSEPOLY:
-            parts.append("Z")
-            i += 1
-            continue
-        letter, count = _DRAW[path.codes[i]]
-        parts.append(letter + " ".join(f"{x:.1f} {-y:.1f}" for x, y in points[i : i + count]))
+        letter, count = _LETTERS[int(codes[i])]
+        places = points[i : i + count] if letter != "Z" else ()
+        parts.append(letter + " ".join(f"{x:.1f} {-y:.1f}" for x, y in places))
         i += count
     return "".join(parts)

@@ -17,7 +17,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True}
 
 
-class PublicNames(SphinxDirective):
+class PublicNames(SphinxDirective):  # type: ignore[misc]
     """The names of one package."""
 
     required_arguments = 1
@@ -31,7 +31,8 @@ class PublicNames(SphinxDirective):
         if not names:
             return [nodes.paragraph("", f"{package.__name__} has no names of its own yet; use its commands.")]
         lines = [line for name in names for line in _entry(package.__name__, name, offered[name])]
-        return self.parse_text_to_nodes("\n".join(lines))
+        found: list[nodes.Node] = self.parse_text_to_nodes("\n".join(lines))
+        return found
 
 
 def _entry(package: str, name: str, value: object) -> list[str]:
