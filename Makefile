@@ -70,6 +70,7 @@ docs: venv  ## Write the documents that come from the code again, and build the 
 	$(BIN)/python -m fedlab.documents.events > docs/events.md
 	$(BIN)/python -m fedlab.documents.exit_codes > docs/exit-codes.md
 	$(BIN)/python -m fedlab.documents.metrics docs/reference/metrics.md
+	$(BIN)/python -m fedlab.documents.rooms > docs/pictures/rooms.svg
 	$(MAKE) docs-site
 
 # Not among the pins of every environment: nobody needs it to train or to test.

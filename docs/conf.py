@@ -32,6 +32,7 @@ exclude_patterns = ["upstream", "extensions"]
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 highlight_language = "text"
+default_role = "code"  # As in docstrings and help.
 smartquotes = False  # Flags begin with two dashes.
 
 autodoc_member_order = "bysource"

@@ -19,7 +19,7 @@ from common import commandline, errors
 from common.errors import ExitCode
 from common.events import Event
 from common.metrics.choice import BUILT_IN
-from fedlab.documents import events, exit_codes, metrics
+from fedlab.documents import events, exit_codes, metrics, rooms
 from tests.test_architecture import FILES
 from tests.test_cli import PROGRAMS
 
@@ -35,6 +35,7 @@ def read(name: str) -> str:
 def test_the_documents_are_those_that_the_code_makes() -> None:
     assert read("events.md") == events.document(), "run make docs"
     assert read("exit-codes.md") == exit_codes.document(), "run make docs"
+    assert read("pictures/rooms.svg") == rooms.picture(), "run make docs"
     page = read("reference/metrics.md")
     assert page == metrics.rewritten(page), "run make docs"
 

@@ -49,10 +49,9 @@ def _entry(option: click.Option, ctx: click.Context) -> Iterator[str]:
 
 
 def _variable(option: click.Option, ctx: click.Context) -> str:
-    """The environment variable that a flag may come from, if its program has such."""
+    """The environment variable that a flag of a process may come from; other commands hardly need one."""
     prefix = ctx.find_root().command.context_settings.get("auto_envvar_prefix")
-    path = ctx.command_path.split()[1:]
-    return "_".join([prefix, *path, option.name or ""]).replace("-", "_").upper() if prefix else ""
+    return f"{prefix}_RUN_{option.name}".upper() if prefix and ctx.command.name == "run" else ""
 
 
 def _escaped(text: str) -> str:

@@ -106,12 +106,11 @@ signal S killed: 137 after `kill -9`, or where the system ran out of memory.
 A container with `restart: on-failure` starts a server again that ended with 3; it finds the run finished and
 ends the same way. To wait for a run in a script, look at the code:
 
-    fedserver run --num-clients 2 --run-dir runs/a
-
 ```sh
+fedserver run --num-clients 2 --run-dir runs/a
 case $? in
-    0) echo "everybody is in the model" ;;
-    3) fedlab card runs/a/model.safetensors ;;   # somebody is not
+    0) echo "finished" ;;
+    3) fedlab card runs/a/model.safetensors ;;   # finished, and somebody is not in it
     2) echo "wrong settings" ;;
     *) echo "not finished; the same command goes on" ;;
 esac
