@@ -74,6 +74,14 @@ def test_there_is_a_page_for_every_document() -> None:
     assert expected <= {path.relative_to(SITE) for path in PAGES}
 
 
+def test_every_page_is_headed_as_its_document() -> None:
+    for source in (ROOT / "docs").rglob("*.md"):
+        heading = re.match(r"# (.+)\n", source.read_text())
+        if heading:
+            page = (SITE / source.relative_to(ROOT / "docs").with_suffix(".html")).read_text()
+            assert heading[1] in [unescape(each) for each in re.findall(r"<h1>(.*?)<a", page)], source
+
+
 def test_no_page_asks_another_host_for_anything() -> None:
     assert [(page, each) for page in PAGES for each in read(page).loads if is_elsewhere(each)] == []
     styles = [

@@ -11,6 +11,8 @@ from sphinx.application import Sphinx
 
 from common.commandline import OPTIONS, Option
 
+PROGRAMS = ("fedserver", "fedclient", "fedwire", "fedlab")
+
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Sphinx calls this."""
@@ -69,8 +71,8 @@ def as_block(app: Sphinx, ctx: click.Context, lines: list[str]) -> None:
 
 def in_full(app: Sphinx, doctree: nodes.document) -> None:
     """A command is headed by all of its words, as it is typed; a heading's anchor already has them."""
-    program = app.env.docname.rpartition("/")[2]
-    for section in doctree.findall(nodes.section):
+    program = app.env.docname.removeprefix("reference/")
+    for section in doctree.findall(nodes.section) if program in PROGRAMS else ():
         anchor, title = section["ids"][0], section.next_node(nodes.title)
         if title is not None and anchor.startswith(f"{program}-"):
             group = anchor.removesuffix(title.astext()).replace("-", " ").strip()
