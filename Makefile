@@ -12,12 +12,14 @@ FLAGS ?=
 NAMES ?=
 RESULTS ?=
 FLOWER ?= 1.40.0
+# Marks of tests that need more than this machine's Python; each has a target of its own.
+APART := compose or tcpdump or notebooks or site
 # Each target starts many interpreters: what one of them has compiled, the others need not compile again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks lint format proto docs bench bench-link \
-	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks lint format proto docs docs-site bench \
+	bench-link bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +40,7 @@ test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not notebooks"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not ($(APART))"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
@@ -52,7 +54,7 @@ test-notebooks: venv  ## Execute the notebooks in docs/notebooks (a minute or tw
 	$(BIN)/pytest -m notebooks tests/test_notebooks.py
 
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist worksteal -m "not ($(APART))" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .
@@ -69,11 +71,23 @@ proto: venv  ## Generate the bindings from proto/ again.
 	$(BIN)/python -m grpc_tools.protoc -I proto --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 		--grpc_python_out=proto --mypy_grpc_out=quiet:proto proto/fedpvr/v1/federation.proto
 
-docs: venv  ## Write the documents that come from the code again.
+docs: venv  ## Write the documents that come from the code again, and build the site in build/site.
 	$(BIN)/python -m fedserver.settings_table > docs/settings.md
 	$(BIN)/python -m common.records.document > docs/run-directory.md
 	$(BIN)/python -m fedclient.policy.reference docs/site-policy.md
 	$(BIN)/python -m fedclient.check.document > docs/checks.md
+	$(BIN)/python -m fedlab.documents.events > docs/events.md
+	$(BIN)/python -m fedlab.documents.exit_codes > docs/exit-codes.md
+	$(BIN)/python -m fedlab.documents.metrics docs/reference/metrics.md
+	$(BIN)/python -m fedlab.documents.rooms > docs/pictures/rooms.svg
+	$(MAKE) docs-site
+
+# Not among the pins of every environment: nobody needs it to train or to test.
+docs-site: venv  ## Build the site of the documents as they are, without a warning, and check what was built.
+	@cmp -s docs/requirements.txt .venv/docs-requirements.txt || { echo "installing Sphinx (once) ..." && \
+		$(PIP_INSTALL) -c requirements.txt -r docs/requirements.txt && cp docs/requirements.txt .venv/docs-requirements.txt; }
+	$(BIN)/sphinx-build -W --keep-going -q -E -j auto -d build/doctrees docs build/site
+	$(BIN)/pytest -m site tests/test_site.py
 
 bench: venv  ## Run the benchmarks, or those of NAMES; results go to benchmarks/results (a few minutes).
 	$(BIN)/python benchmarks/run.py $(NAMES) $(FLAGS)

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import click
 from click.core import ParameterSource
 
-from common.errors import ConfigError, FedError
+from common.errors import ConfigError, ExitCode, FedError
 from common.events import Emit, JsonLog, Level, TextLog
 from common.installed.table import Table
 
@@ -93,7 +93,10 @@ class Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
         with errors_in_one_line():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                raise SystemExit(ExitCode.INTERRUPTED) from None
 
 
 @contextmanager
@@ -107,11 +110,11 @@ def errors_in_one_line(whose: str = "") -> Iterator[None]:
         raise SystemExit(error.exit_code) from error
     except BrokenPipeError as error:
         if whose:
-            raise SystemExit(1) from error
+            raise SystemExit(ExitCode.FAILED) from error
         raise  # Whoever read the output has enough; click ends without a word.
     except OSError as error:
         click.echo(f"{prefix}{error.filename or 'input or output'}: {error.strerror or error}", err=True)
-        raise SystemExit(1) from error
+        raise SystemExit(ExitCode.FAILED) from error
 
 
 def settings_file(
@@ -239,4 +242,4 @@ class _Raise:
 
 def exit_code(signal_number: int) -> int:
     """0 for a normal end and for SIGTERM, which asks for one; 130 for Ctrl-C, as shells expect."""
-    return 130 if signal_number == signal.SIGINT else 0
+    return ExitCode.INTERRUPTED if signal_number == signal.SIGINT else ExitCode.DONE

@@ -27,7 +27,7 @@ A message is one line: what was expected, what came, what to do.
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from traceback import extract_tb
 
@@ -35,10 +35,20 @@ MOST_SHOWN = 4000
 """Characters of an error."""
 
 
+class ExitCode(IntEnum):
+    """How every command ends; `fedlab.documents.exit_codes` says what each number means for which of them."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    LEFT_OUT = 3
+    INTERRUPTED = 130
+
+
 class FedError(Exception):
     """Root of all errors that a user may see."""
 
-    exit_code = 1
+    exit_code = ExitCode.FAILED
 
     def __str__(self) -> str:
         """One line, whatever words of a peer are in it, and however many."""
@@ -63,7 +73,7 @@ def place_in_plugin(error: BaseException) -> str:
 class ConfigError(FedError):
     """A setting or argument that cannot work."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class DataError(FedError):
@@ -186,4 +196,4 @@ class CancelledError(FedError):
 class LeftOutError(FedError):
     """A run is finished, but went on without somebody whom no setting leaves out."""
 
-    exit_code = 3
+    exit_code = ExitCode.LEFT_OUT

@@ -52,11 +52,17 @@ class Event:
     client: str = ""
     """Name of the client it is about."""
     reason: str = ""
+    """Why, in words for people."""
 
     @property
     def kind(self) -> str:
         """The class's name as a JSON log has it: `RoundClosed` is round_closed."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        return self.kind_of()
+
+    @classmethod
+    def kind_of(cls) -> str:
+        """The same, of a class."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def text(self) -> str:
         """One line for people."""

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from common import commandline
-from common.errors import ConfigError
+from common.errors import ConfigError, ExitCode
 from common.records.form import plain
 from fedwire.inputs import Source, require_found
 
@@ -127,7 +127,7 @@ def stats(source: Source, run_dir: Path | None, as_json: bool) -> None:
 
         show_statistics(result)
     if result.differences:
-        raise SystemExit(1)
+        raise SystemExit(ExitCode.FAILED)
 
 
 @main.command(
@@ -172,7 +172,7 @@ def diff(first: Path, second: Path, port: int | None, runs: tuple[str, ...], as_
         from fedwire.view import show_differences
 
         show_differences(rows)
-    raise SystemExit(1 if rows else 0)
+    raise SystemExit(ExitCode.FAILED if rows else ExitCode.DONE)
 
 
 @main.command(epilog=commandline.example("fedwire replay run.fedwire --run-dir runs/a"))
@@ -199,7 +199,7 @@ def replay(source: Source, run_dir: Path | None, as_json: bool) -> None:
 
         show_verdicts(verdicts)
     known = [verdict["same"] for verdict in verdicts if verdict["same"] is not None]
-    raise SystemExit(0 if known and all(known) else 1)
+    raise SystemExit(ExitCode.DONE if known and all(known) else ExitCode.FAILED)
 
 
 @main.command(epilog=commandline.example("fedwire export run.fedwire --round 3 --out tensors"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import pairwise
 from typing import get_args
 
@@ -179,20 +180,25 @@ def _table(kind: type, parts: list[type]) -> str:
         value = described(form, named)
         if each.default is None:
             value = f"{value.removesuffix(' or null')}, or no such key"
-        rows.append(f"| {key} | {value} | {meanings[each.name]} |\n")
+        rows.append(f"| {key} | {value} | {' '.join(meanings[each.name].split())} |\n")
     return "".join(rows)
 
 
 def field_docstrings(kind: type) -> dict[str, str]:
     """The text under each field of a dataclass, those it inherits included."""
-    found: dict[str, str] = {}
-    for base in reversed(kind.__mro__[:-1]):
-        body = ast.parse(inspect.getsource(base)).body[0]
-        assert isinstance(body, ast.ClassDef), "the source of a class is a class"
-        for field, text in pairwise(body.body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[ast.unparse(field.target)] = ast.literal_eval(text.value)
-    return found
+    bases = reversed(kind.__mro__[:-1])
+    return {name: text for base in bases for name, text in _own_docstrings(base).items()}
+
+
+@cache
+def _own_docstrings(kind: type) -> dict[str, str]:
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef), "the source of a class is a class"
+    return {
+        ast.unparse(field.target): ast.literal_eval(text.value)
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import click
 
 from common import commandline
 from common.commandline import Option
+from common.errors import ExitCode
 from fedclient.flags import Flags
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _examined(flags: Flags, credentials: dict[str, Any], as_json: bool) -> int:
     else:
         verdict = "not ready" if errors else "ready"
         click.echo(f"{verdict}: {errors} errors, {warnings} warnings")
-    return 1 if errors else 0
+    return ExitCode.FAILED if errors else ExitCode.DONE
 
 
 def _show(finding: Finding) -> None:
