@@ -47,6 +47,8 @@ ONLY_IN = {
         "fedclient/store",
         "fedwire",
     ),
+    "starlette": ("fedserver/dashboard",),
+    "uvicorn": ("fedserver/dashboard",),
     "torch": (
         "common/tensors/torch_views.py",
         "common/data",
@@ -71,6 +73,7 @@ WITHOUT_TORCH = (
     "common/access",
     "common/records",
     "common/metrics",
+    "common/live",
     "fedserver",
     "fedwire",
 )
