@@ -38,7 +38,8 @@ export class Chart {
     const axis = { stroke: style("--muted"), grid: { stroke: style("--grid"), width: 1 }, ticks: { stroke: style("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
     const least = this.least;
     return {
-      width: this.box.clientWidth, height: this.height(), cursor: { points: { size: 7 }, drag: { x: true, y: false } },
+      width: this.box.clientWidth, height: this.height(),
+      legend: { markers: { width: 2, dash: (plot, k) => (plot.series[k].dash ? "dotted" : "solid") } }, cursor: { points: { size: 7 }, drag: { x: true, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => {
         if (low == null) return [0, 1];
         const room = Math.max((high - low) * 0.08, Math.abs(high) * 0.02, 1e-9);
@@ -46,7 +47,7 @@ export class Chart {
       } } },
       axes: [
         { ...axis, space: 70, values: (_, ticks) => ticks.map((x) => (xName === "round" && !Number.isInteger(x) ? "" : xValue(x))) },
-        { ...axis, size: 62, values: (_, ticks) => ticks.map((y) => this.value(y)) },
+        { ...axis, size: 68, values: (_, ticks) => ticks.map((y) => this.value(y)) },
       ],
       series: [
         { label: xName, value: (_, x) => (x == null ? "\u2013" : xValue(x)) },

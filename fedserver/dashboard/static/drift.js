@@ -1,8 +1,8 @@
 // Drift diversity as a heat map of layers and rounds, and the norms of the control variates.
 import { Chart, color, curve } from "./charts.js";
-import { badge, by, fill, fixed, make, put, short } from "./format.js";
+import { badge, by, fill, fixed, make, plain, put, short } from "./format.js";
 
-const norms = new Chart("chart-norms", { value: short, empty: "This method has no control variates, or no round has closed yet.", least: 0 });
+const norms = new Chart("chart-norms", { value: plain, empty: "This method has no control variates, or no round has closed yet.", least: 0 });
 const LEFT = 150, BOTTOM = 24, ROW = 26;
 let drawn = null;
 

@@ -11,6 +11,9 @@ export function bytes(n) {
 export const percent = (x, digits = 1) => (x == null ? DASH : `${(100 * x).toFixed(digits)} %`);
 export const fixed = (x, digits = 4) => (x == null ? DASH : x.toFixed(digits));
 export const count = (n) => (n == null ? DASH : n.toLocaleString("en"));
+// A number on an axis, where zeros at the end say nothing.
+export const plain = (x) => (x == null ? DASH : String(Number(x.toPrecision(3))));
+export const plainBytes = (n) => bytes(n).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
 export function short(x) {
   if (x == null) return DASH;
   const size = Math.abs(x);

@@ -1,6 +1,6 @@
 // The events, with filters.
 import { by, count, fill, make, put } from "./format.js";
-import { lines } from "./overview.js";
+import { line, lines } from "./overview.js";
 
 const MOST_LINES = 300;
 const LEVELS = { detail: ["detail", "notice", "warning"], notice: ["notice", "warning"], warning: ["warning"] };
@@ -13,7 +13,7 @@ export function log(run) {
   const found = run.events.filter((event) => levels.includes(event.level) && (!select.value || event.client === select.value) && event.text.toLowerCase().includes(word));
   const shown = found.slice(-MOST_LINES).reverse();
   put(by("log-count"), run.events.length ? `${count(shown.length)} of ${count(run.events.length)} events` : "");
-  lines(by("log-lines"), shown);
+  lines(by("log-lines"), shown.map(line));
   const empty = by("log-empty");
   empty.hidden = shown.length > 0;
   put(empty, run.events.length ? "No event is like that." : run.live ? "Nothing has happened yet." : "This run wrote no events.jsonl.");

@@ -51,7 +51,7 @@ function picker() {
     input.checked = run.number === focus;
     input.addEventListener("change", () => { focus = run.number; soon(); });
     return make("label", { class: `c${run.number + 1}` }, input, make("i"), make("span"));
-  }, (label, run) => put(label.lastChild, `${run.name || "..."}${run.title ? `, ${run.title}` : ""}`));
+  }, (label, run) => put(label.lastChild, `${run.name || "..."}${run.title && run.title !== run.name ? `, ${run.title}` : ""}`));
 }
 
 function link(kind, text) {

@@ -1,18 +1,18 @@
 // What the run is doing now, the curves, and who and what calls for attention.
 import { Chart, color, curve } from "./charts.js";
-import { DASH, badge, by, bytes, clock, count, fill, fixed, make, percent, put, span } from "./format.js";
+import { DASH, badge, by, bytes, clock, count, fill, fixed, make, percent, plain, plainBytes, put, span } from "./format.js";
 import { clients } from "./state.js";
 
 const accuracy = new Chart("chart-accuracy", { value: (y) => percent(y, 0), empty: "No x has been evaluated yet.", least: 0 });
-const loss = new Chart("chart-loss", { value: (y) => y.toPrecision(3), empty: "No round has closed yet.", least: 0 });
+const loss = new Chart("chart-loss", { value: plain, empty: "No round has closed yet.", least: 0 });
 
 export function overview(run, runs, axis) {
   const rows = clients(run);
   now(run, rows);
   cards(run, rows);
   curves(run, runs, axis);
-  roll(rows);
-  attention(run);
+  roll(run, rows);
+  attention(run, rows);
 }
 
 // One line of what goes on, and one of why.
@@ -62,7 +62,7 @@ function card(name, value, note) { put(by(`card-${name}`), value); put(by(`card-
 function curves(run, runs, axis) {
   const names = new Set(runs.map((each) => each.name));
   const label = (each) => (runs.length === 1 ? "" : names.size === runs.length ? `${each.name} ` : `${each.number + 1} `);
-  const how = axis === "bytes" ? { xName: "bytes", xValue: bytes } : { xName: "round", xValue: (x) => String(x) };
+  const how = axis === "bytes" ? { xName: "bytes", xValue: plainBytes } : { xName: "round", xValue: (x) => String(x) };
   const drawn = runs.map((each) => ({ each, points: each.curve() }));
   accuracy.draw(drawn.flatMap(({ each, points }) => {
     const found = [{ label: `${label(each)}accuracy`, color: color(each.number), ...curve(points, axis, (p) => p.accuracy) }];
@@ -79,29 +79,37 @@ function curves(run, runs, axis) {
   const at = known.at(-1), ninety = known.find((p) => p.accuracy >= 0.9);
   put(by("caption-accuracy"), at ? `${runs.length > 1 ? `${run.name}: ` : ""}${percent(at.accuracy)} after round ${at.round} and ${bytes(at.total)}; best ${percent(run.best?.accuracy)} after round ${run.best?.round}${ninety ? `; 90 % after round ${ninety.round} and ${bytes(ninety.total)}` : ""}.` : "");
   const last = points.at(-1);
-  put(by("caption-loss"), last ? `${runs.length > 1 ? `${run.name}: ` : ""}training loss from ${fixed(points[0].train_loss, 3)} in round ${points[0].round} to ${fixed(last.train_loss, 3)} in round ${last.round}${at ? `; loss of x ${fixed(at.loss, 3)}` : ""}.` : "");
+  put(by("caption-loss"), last ? `${runs.length > 1 ? `${run.name}: training` : "Training"} loss from ${fixed(points[0].train_loss, 3)} in round ${points[0].round} to ${fixed(last.train_loss, 3)} in round ${last.round}${at ? `; loss of x ${fixed(at.loss, 3)}` : ""}.` : "");
 }
 
-function roll(rows) {
+function roll(run, rows) {
   const order = [...rows].sort((a, b) => Number(b.absent) - Number(a.absent)).slice(0, 60);
-  fill(by("roll"), order, (row) => row.name, (row) => make("li", {}, make("strong", {}, row.name), badge(row.kind, row.state)), (item, row) => {
+  fill(by("roll"), order, (row) => row.name, (row) => make("li", {}, make("strong", {}, row.name), badge(row.kind, "")), (item, row) => {
     item.lastChild.className = `badge ${row.kind}`;
-    put(item.lastChild, row.state);
+    put(item.lastChild, row.state === "over" && row.standing ? `in ${count(row.standing.took_part)} of ${count(run.closed)} rounds` : row.state);
   });
   if (!rows.length) fill(by("roll"), [0], () => "none", () => make("li", { class: "muted" }, "Nobody has joined yet."));
 }
 
-function attention(run) {
-  const found = run.events.filter((event) => event.level === "warning").slice(-5).reverse();
+// Who is not there now comes first; the server's log speaks of it only after a while.
+function attention(run, rows) {
+  const away = run.alive ? rows.filter((row) => row.absent).slice(0, 5) : [];
+  const told = run.events.filter((event) => event.level === "warning").slice(-5).reverse();
+  const found = [...away.map((row) => ({ key: `now ${row.name}`, time: row.seen == null ? "" : `${span(row.seen)} ago`, kind: "bad", level: "now", text: `${row.name}: ${row.state}${row.row?.reason ? `, ${row.row.reason}` : ""}` })), ...told.map(line)];
   if (found.length) lines(by("warnings"), found);
   else fill(by("warnings"), [0], () => "none", () => make("li", { class: "none" }, "Nothing so far."));
 }
 
-const seen = new WeakMap();
-let marks = 0;
-export function lines(list, events) {
-  fill(list, events, (event) => { if (!seen.has(event)) seen.set(event, marks += 1); return seen.get(event); }, (event) => make("li", {},
-    make("time", { datetime: event.time }, clock(event.time)),
-    badge(event.level === "warning" ? "warn" : event.level === "notice" ? "ok" : "quiet", event.level),
-    make("span", {}, event.text)));
+const marks = new WeakMap();
+let last = 0;
+const LEVELS = { warning: "warn", notice: "busy" };
+export function line(event) {
+  if (!marks.has(event)) marks.set(event, { key: last += 1, time: clock(event.time), kind: LEVELS[event.level] ?? "quiet", level: event.level, text: event.text });
+  return marks.get(event);
+}
+export function lines(list, found) {
+  fill(list, found, (each) => each.key, (each) => make("li", {}, make("time"), badge(each.kind, each.level), make("span")), (row, each) => {
+    put(row.firstChild, each.time);
+    put(row.lastChild, each.text);
+  });
 }

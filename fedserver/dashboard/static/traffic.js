@@ -1,9 +1,9 @@
 // Bytes by direction, purpose and tensor, and what other methods would have sent.
 import { Chart, color, curve } from "./charts.js";
-import { badge, by, bytes, count, fill, make, put } from "./format.js";
+import { badge, by, bytes, count, fill, make, plainBytes, put } from "./format.js";
 
 const PURPOSES = [["model", "model (x, y_i)"], ["buffer", "buffers"], ["control", "control variates (c, c_i)"], ["other", "everything else"]];
-const chart = new Chart("chart-bytes", { value: bytes, empty: "No round has closed yet.", least: 0 });
+const chart = new Chart("chart-bytes", { value: plainBytes, empty: "No round has closed yet.", least: 0 });
 
 export function traffic(run) {
   const points = run.curve(), last = points.at(-1);
