@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import json_files
@@ -120,7 +121,7 @@ class RunView:
         for line, mark in zip(found.lines, lines, strict=True):
             r = known.get(mark)
             if r is None:
-                record = json_files.parsed(line, RoundRecord, str(self._records.path))
+                record = _sharing_names(json_files.parsed(line, RoundRecord, str(self._records.path)))
                 r = record.round
                 news[r] = record
             kept.append((mark, r))
@@ -142,3 +143,14 @@ class RunView:
                 self.damaged += 1
         self.events.extend(news)
         return tuple(news)
+
+
+def _sharing_names(record: RoundRecord) -> RoundRecord:
+    """The same with one text for each name, however many rounds and clients there are."""
+    shared = sys.intern
+    return replace(
+        record,
+        clients=tuple(map(shared, record.clients)),
+        drift={shared(name): value for name, value in record.drift.items()},
+        norms=replace(record.norms, clients={shared(n): size for n, size in record.norms.clients.items()}),
+    )

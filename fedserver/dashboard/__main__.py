@@ -1,4 +1,4 @@
-"""The process that `fedserver run --dashboard` starts; its one argument says what to show."""
+"""The dashboard's process; its one argument says what to show."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ NICE = 10
 
 
 def main() -> None:
-    """Serves until the server ends. Ctrl-C is for the server, which then ends this."""
+    """Serves until a signal comes, or the server ends that has started this."""
     assignment = form.read(Assignment, json.loads(sys.argv[1]))
-    assert assignment.fd is not None, "a server gives its socket"
-    end_with_parent(signal.SIGTERM, assignment.parent)
-    os.nice(NICE)
+    assert assignment.fd is not None, "who starts this has opened the socket"
+    if assignment.parent is not None:
+        end_with_parent(signal.SIGTERM, assignment.parent)
+        os.nice(NICE)
     with errors_in_one_line("dashboard"), stopped_by_signals():
         from fedserver.dashboard.serving import serve
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 from html import escape
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,8 +19,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from common.access.credentials import is_loopback
 from common.errors import AccessError
-from fedserver.access.authenticate import BEARER, Authenticator, Penance
 
+if TYPE_CHECKING:  # They bring a library along that a dashboard for this machine does not need.
+    from fedserver.access.authenticate import Authenticator, Penance
+
+BEARER = "Bearer "
 CERTIFICATE = "fedpvr.certificate"
 """Where a connection notes the certificate that TLS has checked, as PEM."""
 COOKIE = "fedpvr_session"
@@ -53,10 +57,15 @@ class Guard:
 
     authenticator: Authenticator | None = None
     """None: whoever is on this machine."""
-    asks_for_token: bool = False
+    penance: Penance | None = None
+    """For wrong tokens, where a token is asked for."""
     encrypted: bool = False
     _sessions: dict[str, str] = field(default_factory=dict)
-    _penance: Penance = field(default_factory=Penance)
+
+    @property
+    def asks_for_token(self) -> bool:
+        """Whether a token opens the door, and no certificate."""
+        return self.penance is not None
 
     def require(self, scope: Scope, headers: Headers, cookies: dict[str, str]) -> None:
         """Raises unless a request may be answered."""
@@ -76,11 +85,12 @@ class Guard:
     async def log_in(self, scope: Scope, token: str) -> str:
         """A session for a token; raises if it is none of an operator's."""
         assert self.authenticator is not None, "nobody is asked where nobody has to be"
+        assert self.penance is not None, "only tokens are typed"
         peer = ":".join(map(str, scope.get("client") or ("", 0)))
         try:
             self.authenticator.admit(peer, None, BEARER + token).require_operator()
         except AccessError:
-            await self._penance.serve(peer)
+            await self.penance.serve(peer)
             raise
         while len(self._sessions) >= MAX_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))

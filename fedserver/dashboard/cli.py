@@ -65,11 +65,8 @@ def dashboard(
     assignment = _assignment(run_dirs, listen, certs, tokens, insecure)
     assignment.require_safe("--listen")
     listening = process.listen("--listen", listen)
-    with commandline.stopped_by_signals():
-        from fedserver.dashboard.serving import serve
-
-        emit(DashboardOpened(url=process.url(listening, assignment)))
-        serve(listening, assignment)
+    emit(DashboardOpened(url=process.url(listening, assignment)))
+    process.become(assignment, listening)
 
 
 def run_option(section: str) -> Callable[[Any], Any]:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NoReturn
 
 from common.errors import ConfigError
 from common.records import form
@@ -54,11 +55,9 @@ def url(listening: socket.socket, assignment: Assignment) -> str:
 @contextmanager
 def beside(assignment: Assignment, listening: socket.socket) -> Iterator[None]:
     """A dashboard that runs while the block does."""
-    job = form.text(replace(assignment, fd=listening.fileno(), parent=os.getpid()))
+    job = replace(assignment, parent=os.getpid())
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "fedserver.dashboard", job],
-        pass_fds=[listening.fileno()],
-        stdin=subprocess.DEVNULL,
+        _command(job, listening), pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL
     )
     listening.close()
     try:
@@ -66,3 +65,15 @@ def beside(assignment: Assignment, listening: socket.socket) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
+
+
+def become(assignment: Assignment, listening: socket.socket) -> NoReturn:
+    """Makes this process the dashboard, without the libraries that a command line has loaded."""
+    os.set_inheritable(listening.fileno(), True)
+    sys.stdout.flush()
+    os.execv(sys.executable, _command(assignment, listening))
+
+
+def _command(assignment: Assignment, listening: socket.socket) -> list[str]:
+    job = form.text(replace(assignment, fd=listening.fileno()))
+    return [sys.executable, "-P", "-m", "fedserver.dashboard", job]

@@ -43,6 +43,7 @@ def _guard(assignment: Assignment) -> tuple[Guard, ssl.SSLContext | None]:
     """Who is let in, by what, and how that is encrypted."""
     if is_loopback(assignment.address):
         return Guard(), None
+    from fedserver.access.authenticate import Penance
     from fedserver.access.settings import AccessSettings
 
     certs = None if assignment.certs is None else Path(assignment.certs)
@@ -50,14 +51,14 @@ def _guard(assignment: Assignment) -> tuple[Guard, ssl.SSLContext | None]:
     access = AccessSettings(certs, tokens, assignment.insecure)
     authenticator = access.authenticator(unheard)
     if access.tls() is None:
-        return Guard(authenticator, asks_for_token=True), None
+        return Guard(authenticator, Penance()), None
     certificate, key, authority = access.tls_files
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
     if tokens is None:
         tls.verify_mode = ssl.CERT_REQUIRED
         tls.load_verify_locations(authority)
-    return Guard(authenticator, asks_for_token=tokens is not None, encrypted=True), tls
+    return Guard(authenticator, None if tokens is None else Penance(), encrypted=True), tls
 
 
 class _Connection(H11Protocol):
