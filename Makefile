@@ -14,7 +14,7 @@ RESULTS ?=
 FLOWER ?= 1.40.0
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump lint format proto docs bench bench-link \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-browser lint format proto docs bench bench-link \
 	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -36,7 +36,7 @@ test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not browser"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
@@ -44,8 +44,15 @@ test-compose: venv  ## Run the tests that need a Docker engine.
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
 
+# Neither is among the pins: one brings a driver of 45 MB along, the other is no Python.
+test-browser: venv  ## Look at the dashboard in a real browser (needs chromium and npm).
+	@$(BIN)/python -c 'import playwright' 2> /dev/null || $(PIP_INSTALL) playwright==1.65.2
+	@test -d .venv/axe-core || { mkdir -p .venv/axe-core && cd .venv/axe-core && \
+		npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-4.14.0.tgz; }
+	$(BIN)/pytest -m browser tests/test_browser.py
+
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not browser" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from common.records import form
 from fedserver.dashboard.messages import RunMessage
 from fedserver.dashboard.run_feed import RunFeed
 
-POLL_S = 0.4
+POLL_S = 0.25
 """Between two looks: a handful of questions to the file system."""
 HURRY_S = 0.02
 """The same while a long file is being read."""

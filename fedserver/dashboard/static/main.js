@@ -11,7 +11,7 @@ import { themeButton } from "./theme_button.js";
 import { traffic } from "./traffic.js";
 
 const VIEWS = { overview: (run) => overview(run, runs, axis()), clients: clientTable, traffic, drift, data, log };
-const PAUSE_MS = 200;
+const PAUSE_MS = 100;
 let runs = [], focus = 0, view = "overview", due = 0, announced = "", heard = null;
 const axis = () => document.querySelector("input[name=axis]:checked").value;
 
