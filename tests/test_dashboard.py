@@ -164,6 +164,7 @@ def test_the_server_starts_and_ends_its_dashboard(federation: Federation) -> Non
     federation.server("--num-clients", "2", "--model", "mlp", "--dashboard", "127.0.0.1:0")
     browser = Browser(federation.wait_for("server", r"dashboard on (\S+)"))
     run = wait_until(lambda: next((r for r in browser.runs() if r.get("live")), None), "live.json is there")
+    assert run is not None
     assert run["alive"]
     assert run["live"]["phase"] in ("preparing", "waiting")
     federation.stop("server")
