@@ -13,12 +13,12 @@ NAMES ?=
 RESULTS ?=
 FLOWER ?= 1.40.0
 # Marks of tests that need more than this machine's Python; each has a target of its own.
-APART := compose or tcpdump or notebooks or site
+APART := compose or tcpdump or notebooks or site or browser
 # Each target starts many interpreters: what one of them has compiled, the others need not compile again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks lint format proto docs docs-site bench \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks test-browser lint format proto docs docs-site bench \
 	bench-link bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -47,6 +47,13 @@ test-compose: venv  ## Run the tests that need a Docker engine.
 
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
+
+# Neither is among the pins: one brings a driver of 45 MB along, the other is no Python.
+test-browser: venv  ## Look at the dashboard in a real browser (needs chromium and npm).
+	@$(BIN)/python -c 'import playwright' 2> /dev/null || $(PIP_INSTALL) playwright==1.65.2
+	@test -d .venv/axe-core || { mkdir -p .venv/axe-core && cd .venv/axe-core && \
+		npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-4.14.0.tgz; }
+	$(BIN)/pytest -m browser tests/test_browser.py
 
 # A kernel brings much with it that nothing else here needs.
 test-notebooks: venv  ## Execute the notebooks in docs/notebooks (a minute or two).

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from common.data.names import DATASETS
 from common.errors import ConfigError
-from common.events import Emit, unheard
+from common.events import Emit, to_all, unheard
 from common.models.build import build_model
 from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
@@ -45,6 +45,9 @@ from fedlab.direct.service import HandedService
 from fedlab.direct.transport import HandedTransport
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
+from fedserver.live.event_log import EventLog
+from fedserver.live.live_file import LiveFile
+from fedserver.live.snapshot import Frame, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
@@ -60,16 +63,26 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     if config.has_task:
         raise ConfigError("a simulation has all data itself; give --dataset instead of a task")
     torch.set_num_threads(1)
-    with RunDir(run_path, resume=False) as run_dir, Loop() as loop, closing(Rooms()) as rooms:
-        federation = loop.call(_assembled(config, run_dir, emit))
-        running = loop.start(federation.rounds.run())
+    run_id, news = secrets.token_hex(6), LiveNews()
+    with RunDir(run_path, resume=False) as run_dir, EventLog(run_path, emit) as log, Loop() as loop:
+        emit = to_all(emit, log, news)
+        federation = loop.call(_assembled(config, run_id, run_dir, emit))
+        with loop.inside(LiveFile(run_path, Snapshots(Frame(run_id, config), federation, news))):
+            _run(config, federation, loop, run_path)
+        run_dir.write_traffic(federation.traffic.whole())
+        tell_of_the_end(federation.board, federation.members, run_path, emit)
+
+
+def _run(config: RunConfig, federation: Federation, loop: Loop, run_path: Path) -> None:
+    running = loop.start(federation.rounds.run())
+    with (
+        closing(Rooms()) as rooms,
+        tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch,
+    ):
         connections = _connected(federation, loop, rooms, config.num_clients)
         seats = _join_all(connections, running)
-        with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
-            _take_turns(config, federation, connections, seats, rooms, Path(scratch))
-        running.result()
-        run_dir.write_traffic(federation.traffic.whole())
-    tell_of_the_end(federation.board, federation.members, run_path, emit)
+        _take_turns(config, federation, connections, seats, rooms, Path(scratch))
+    running.result()
 
 
 def _take_turns(
@@ -101,8 +114,8 @@ def _take_turns(
             connection.pull(seat.run_id, 0, [], Layout([]), Download())
 
 
-async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    run_id, worker = secrets.token_hex(6), _InProcessWorker()
+async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit) -> Federation:
+    worker = _InProcessWorker()
     return assemble(config, run_id, run_dir, worker, emit, serve=HandedService, in_process=True)
 
 

@@ -21,20 +21,13 @@ from common.models import names
 from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
+from fedserver.dashboard import cli as dashboards
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
-TASK_KEYS = (
-    *(declared.name for declared in fields(Task)),
-    "model",
-    "width",
-    "augment",
-    "svr",
-    "personal",
-    "freeze",
-)
+TASK_KEYS = (*(each.name for each in fields(Task)), "model", "width", "augment", "svr", "personal", "freeze")
 """What a file that describes a task may say."""
 
 
@@ -200,6 +193,7 @@ def main() -> None:
     is_flag=True,
     help="Rehearse a tiny round with everybody before round 1; end with a table unless all are ready.",
 )
+@dashboards.run_option(Section.RUN)
 @commandline.capture_option(Section.WIRE)
 @commandline.option(
     Section.SECURITY,
@@ -220,6 +214,7 @@ def run(
     capture: Path | None,
     resume: bool,
     canary: bool,
+    dashboard: str | None,
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
@@ -237,14 +232,12 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(
-        config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
-    )
-    raise SystemExit(commandline.exit_code(asyncio.run(ended)))
+    with dashboards.beside_run(dashboard, run_dir, access, emit):
+        ended = serve(
+            config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
+        )
+        raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-main.add_command(console.status)
-main.add_command(console.health)
-main.add_command(console.evict)
-main.add_command(keys.certs)
-main.add_command(keys.tokens)
+for command in (console.status, console.health, console.evict, dashboards.dashboard, keys.certs, keys.tokens):
+    main.add_command(command)

@@ -48,6 +48,8 @@ ONLY_IN = {
         "fedwire",
         "fedlab/direct",
     ),
+    "starlette": ("fedserver/dashboard",),
+    "uvicorn": ("fedserver/dashboard",),
     "torch": (
         "common/tensors/torch_views.py",
         "common/data",
@@ -74,6 +76,7 @@ WITHOUT_TORCH = (
     "common/access",
     "common/records",
     "common/metrics",
+    "common/live",
     "fedserver",
     "fedwire",
 )

@@ -98,7 +98,7 @@ def test_a_run_that_was_stopped_in_its_evaluations_makes_up_for_those_that_are_d
     (tmp_path / "run" / "conformal.json").unlink()
     events: list[Event] = []
     with RunDir(tmp_path / "run", resume=True) as run_dir, Loop() as loop:
-        federation = loop.call(simulation._assembled(config, run_dir, events.append))
+        federation = loop.call(simulation._assembled(config, "run", run_dir, events.append))
         loop.call(federation.rounds.run())
     assert [event.round for event in events if isinstance(event, RoundEvaluated)] == made_up_for
     for line, before in zip(records(tmp_path), whole, strict=True):

@@ -1,18 +1,19 @@
-"""An event loop for the server of a simulation."""
+"""An event loop for the server of a simulation, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """Runs while the block does."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -36,6 +37,17 @@ class Loop:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
 
+    @contextmanager
+    def inside(self, context: AbstractAsyncContextManager[object]) -> Iterator[None]:
+        """Enters and leaves a context of the loop."""
+        self.call(_entered(context))
+        try:
+            yield
+        except BaseException as error:
+            self.call(_left(context, error))
+            raise
+        self.call(_left(context, None))
+
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Lets a coroutine run."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -43,3 +55,11 @@ class Loop:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for a coroutine."""
         return self.start(work).result()
+
+
+async def _entered(context: AbstractAsyncContextManager[object]) -> None:
+    await context.__aenter__()
+
+
+async def _left(context: AbstractAsyncContextManager[object], error: BaseException | None) -> None:
+    await context.__aexit__(type(error) if error is not None else None, error, None)
