@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from common.events import Trouble, unheard
 from common.live.record import EVENTS, LIVE
 from common.records.rounds import ROUNDS, read_rounds
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.cli import main
 from fedserver.config import RunConfig
 from fedserver.dashboard.assignment import Assignment

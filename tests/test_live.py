@@ -20,7 +20,7 @@ from common.live.view import RunView
 from common.processes.identity import is_alive, own_process
 from common.records.rounds import ROUNDS, read_rounds
 from common.records.traffic import DirectionBytes, PurposeBytes
-from fedlab.simulate import simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.live.event_log import EventLog
 from tests.processes import Federation, wait_until
