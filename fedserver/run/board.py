@@ -60,6 +60,8 @@ class Board:
         self._stopping = False
         self._calls: dict[int, asyncio.Event] = {}
         """Wakes the calls of a client: of thousands that wait, a round concerns those it has drawn."""
+        self._ending = asyncio.Event()
+        """Set when the run is over, or the server stops."""
         self._news = asyncio.Event()
         """Set whenever there may be something to do for whoever looks after the open round."""
 
@@ -163,13 +165,23 @@ class Board:
     async def stop(self) -> None:
         """Sends everybody away who waits; they may come back to another server process."""
         self._stopping = True
+        self._ending.set()
         self._wake(list(self._calls))
 
     async def end(self, reason: str) -> None:
         """Tells everybody who waits that the run is over."""
         self.end_reason = reason
         self.phase = Phase.FINISHED
+        self._ending.set()
         self._wake(list(self._calls))
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not beyond the end of the run; raises if the server stops before that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        if self._stopping and self.phase is not Phase.FINISHED:
+            raise UnavailableError("the server is stopping")
 
     def tell(self, name: str) -> None:
         """A client hears of the end, or need not hear of it any more."""
