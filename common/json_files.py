@@ -21,7 +21,7 @@ DAMAGED = "it is damaged or of another kind: put a copy of it back, or use anoth
 def read(path: Path, kind: type[T], advice: str = DAMAGED) -> T:
     """The document in a file; raises a StateError that says what is wrong with it."""
     try:
-        return _parsed(path.read_bytes(), kind, str(path), advice)
+        return parsed(path.read_bytes(), kind, str(path), advice)
     except OSError as error:
         raise StateError(f"{path} cannot be read: {error.strerror}") from error
 
@@ -32,12 +32,13 @@ def read_lines(path: Path, kind: type[T], advice: str = DAMAGED) -> Iterator[T]:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.endswith(b"\n"):
-                    yield _parsed(line, kind, f"{path}, line {number}", advice)
+                    yield parsed(line, kind, f"{path}, line {number}", advice)
     except OSError as error:
         raise StateError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _parsed(data: bytes, kind: type[T], where: str, advice: str) -> T:
+def parsed(data: bytes, kind: type[T], where: str, advice: str = DAMAGED) -> T:
+    """The document in some bytes; `where` they are from is for the error."""
     try:
         return form.read(kind, json.loads(data.decode()))
     except FormError as error:

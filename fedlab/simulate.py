@@ -11,8 +11,7 @@ import asyncio
 import secrets
 import sys
 import tempfile
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from common import plugin
 from common.errors import ConfigError
-from common.events import Emit, unheard
+from common.events import Emit, to_all, unheard
 from common.models.build import build_model
 from common.models.spec import ModelSpec
 from common.records.conformal import PredictionSets
@@ -39,9 +38,13 @@ from fedclient.run.daemon import Daemon
 from fedclient.run.prepare import Build
 from fedclient.site import Site
 from fedclient.store.memory_state import MemoryState
+from fedlab.loop_thread import LoopThread
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
+from fedserver.live.event_log import EventLog
+from fedserver.live.live_file import LiveFile
+from fedserver.live.snapshot import Frame, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.rpc.service import Service
 from fedserver.store.run_dir import RunDir
@@ -61,18 +64,25 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     if config.has_task:
         raise ConfigError("a simulation has all data itself; give --dataset instead of a task")
     torch.set_num_threads(1)
-    with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
-        federation = loop.call(_assembled(config, run_dir, emit))
-        running = loop.start(federation.rounds.run())
-        connections = [
-            Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
-        ]
-        seats = _join_all(connections, running)
-        with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
-            _take_turns(config, federation, connections, seats, Path(scratch))
-        running.result()
+    run_id, news = secrets.token_hex(6), LiveNews()
+    with RunDir(run_path, resume=False) as run_dir, EventLog(run_path, emit) as log, LoopThread() as loop:
+        emit = to_all(emit, log, news)
+        federation = loop.call(_assembled(config, run_id, run_dir, emit))
+        with loop.inside(LiveFile(run_path, Snapshots(Frame(run_id, config), federation, news))):
+            _run(config, federation, loop, run_path)
         run_dir.write_traffic(federation.traffic.whole())
-    tell_of_the_end(federation.board, federation.members, run_path, emit)
+        tell_of_the_end(federation.board, federation.members, run_path, emit)
+
+
+def _run(config: RunConfig, federation: Federation, loop: LoopThread, run_path: Path) -> None:
+    running = loop.start(federation.rounds.run())
+    connections = [
+        Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
+    ]
+    seats = _join_all(connections, running)
+    with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
+        _take_turns(config, federation, connections, seats, Path(scratch))
+    running.result()
 
 
 def _take_turns(
@@ -97,8 +107,8 @@ def _take_turns(
             connection.pull(seat.run_id, 0, [], Layout([]), Download())
 
 
-async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit, takes_turns=True)
+async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit) -> Federation:
+    return assemble(config, run_id, run_dir, _InProcessWorker(), emit, takes_turns=True)
 
 
 def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:
@@ -140,43 +150,10 @@ def _join_all(connections: list[Connection], running: Future[None]) -> list[Seat
     return [future.result() for future in joining]
 
 
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    def __enter__(self) -> _Loop:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Whoever still waits hears of the end before the loop stops, or would wait for ever.
-        self.call(self._cancel_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Lets a coroutine run."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for a coroutine."""
-        return self.start(work).result()
-
-
 class _Transport:
     """Calls the service directly."""
 
-    def __init__(self, loop: _Loop, service: Service) -> None:
+    def __init__(self, loop: LoopThread, service: Service) -> None:
         self._loop = loop
         self._service = service
 

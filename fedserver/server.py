@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import signal
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import grpc
 from grpc_reflection.v1alpha import reflection
 
 from common.errors import ConfigError, UnavailableError
-from common.events import Emit, of_run
+from common.events import Emit, of_run, to_all
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
 from common.wire.limits import MAX_REQUEST_BYTES
+from common.wire.statuses import STOPPING
 from fedserver import resources
 from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
@@ -27,6 +28,9 @@ from fedserver.access.settings import AccessSettings
 from fedserver.config import RunConfig
 from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble
+from fedserver.live.event_log import EventLog
+from fedserver.live.live_file import LiveFile
+from fedserver.live.snapshot import Frame, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
@@ -83,13 +87,13 @@ async def serve(
     resources.allow_files(config.num_clients)
     resources.keep_pages()
     access.require_safe(listen)
-    authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
+        emit, news = _watched(run_path, emit, stack)
+        authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
         config, run_id = _continued(config, run_dir)
         capture = _capture(capture_path, emit, stack)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
-        worker = worker_for(config)
-        stack.callback(worker.close)
+        worker = stack.enter_context(closing(worker_for(config)))
         if tls is not None:
             stack.enter_context(HandshakeLog(refusals))
         federation = assemble(config, run_id, run_dir, worker, emit, capture, canary=canary)
@@ -99,18 +103,25 @@ async def serve(
         server, port = _create(endpoint, healthy, listen, renewal, config.num_clients)
         federation.traffic.watch(port)
         await server.start()
-        emit(Listening(run=run_id, address=f"{listen.rpartition(':')[0]}:{port}"))
-        emit(_started(config, run_id, run_path))
-        try:
-            number = await _run_until(stopped, federation, RETURN_S if run_dir.finished() else FAREWELL_S)
-        finally:
-            federation.traffic.sample()
-            await healthy.stop()
-            await server.stop(grace=1.0)
-            await _settle()
-            run_dir.write_traffic(federation.traffic.whole())
-    _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
+        address = f"{listen.rpartition(':')[0]}:{port}"
+        _tell_of_the_start(config, run_id, run_path, address, emit)
+        frame = Frame(run_id, config, address, access.tls_files[0] if tls is not None else None)
+        async with LiveFile(run_path, Snapshots(frame, federation, news)) as live:
+            try:
+                number = await _run_until(stopped, federation, RETURN_S if run_dir.finished() else FAREWELL_S)
+            finally:
+                federation.traffic.sample()
+                await _close(server, healthy, live)
+                run_dir.write_traffic(federation.traffic.whole())
+            live.outcome = f"stopped by {signal.Signals(number).name}" if number else "finished"
+        _tell_how_it_ended(number, federation, run_path, of_run(emit, run_id))
     return number
+
+
+def _watched(run_path: Path, emit: Emit, stack: ExitStack) -> tuple[Emit, LiveNews]:
+    """The same listener, and those for people who watch the run directory."""
+    news = LiveNews()
+    return to_all(emit, stack.enter_context(EventLog(run_path, emit)), news), news
 
 
 def _capture(path: Path | None, emit: Emit, stack: ExitStack) -> CaptureWriter | None:
@@ -139,13 +150,16 @@ def _tell_how_it_ended(number: int, federation: Federation, run_path: Path, emit
         tell_of_the_end(federation.board, federation.members, run_path, emit)
 
 
-def _started(config: RunConfig, run_id: str, run_path: Path) -> RunStarted:
-    return RunStarted(
-        run=run_id,
-        algorithm=config.algorithm,
-        model=config.model,
-        dataset=config.dataset,
-        run_dir=str(run_path),
+def _tell_of_the_start(config: RunConfig, run_id: str, run_path: Path, address: str, emit: Emit) -> None:
+    emit(Listening(run=run_id, address=address))
+    emit(
+        RunStarted(
+            run=run_id,
+            algorithm=config.algorithm,
+            model=config.model,
+            dataset=config.dataset,
+            run_dir=str(run_path),
+        )
     )
 
 
@@ -162,7 +176,7 @@ async def _run_until(stopped: asyncio.Future[int], federation: Federation, patie
         await running
         return 0
     finally:
-        federation.members.turn_away(UnavailableError("the server is stopping"))
+        federation.members.turn_away(UnavailableError(STOPPING))
         await federation.board.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -205,9 +219,11 @@ def _create(
     return server, port
 
 
-async def _settle() -> None:
+async def _close(server: grpc.aio.Server, healthy: health.Health, live: LiveFile) -> None:
     """gRPC's own tasks end shortly after its server; those that are cancelled instead print a traceback."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await healthy.stop()
+    await server.stop(grace=1.0)
+    others = asyncio.all_tasks() - {asyncio.current_task(), live.task}
     if others:
         await asyncio.wait(others, timeout=SETTLE_S)
 

@@ -17,7 +17,15 @@ from fedserver.config import RunConfig
 from tests.killpoint import trap
 from tests.processes import Federation
 
-FOR_PEOPLE = {"config.json", "rounds.jsonl", "traffic.json", "traffic.jsonl", "conformal.json"}
+FOR_PEOPLE = {
+    "config.json",
+    "rounds.jsonl",
+    "traffic.json",
+    "traffic.jsonl",
+    "conformal.json",
+    "live.json",
+    "events.jsonl",
+}
 LAYOUT = Layout([TensorSpec("w", "float32", (3,), Purpose.CLIENT_CONTROL)])
 
 

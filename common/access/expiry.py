@@ -29,15 +29,22 @@ class CertificateExpires(Event):
         return f"{self.path} expires {when}; renew it with: {self.remedy}"
 
 
-def expiry(path: Path, now: datetime) -> CertificateExpires | None:
-    """What to tell of a certificate; None if it is good for a while, or cannot be read."""
-    from common.access.certificates import certificate, read, renewal
+def valid_until(path: Path) -> datetime | None:
+    """The end of a certificate; None if it cannot be read."""
+    from common.access.certificates import certificate, read
 
     try:
-        left = read(path, certificate).not_valid_after_utc - now
+        return read(path, certificate).not_valid_after_utc
     except CertificateError:
         return None
-    if left > WARNED:
+
+
+def expiry(path: Path, now: datetime) -> CertificateExpires | None:
+    """What to tell of a certificate; None if it is good for a while, or cannot be read."""
+    from common.access.certificates import renewal
+
+    end = valid_until(path)
+    if end is None or (left := end - now) > WARNED:
         return None
     days = max(0, math.floor(left / timedelta(days=1)))
     return CertificateExpires(path=str(path), days=days, remedy=renewal(path))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import get_args
 
+from common.live.record import EVENTS, LIVE, LiveRecord, LoggedEvent
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
 from common.records.client import (
@@ -34,9 +35,9 @@ INTRODUCTION = f"""\
 Written by `python -m common.records.document` (`make docs`) from the types that read and write these files.
 
 `fedserver run --run-dir DIR` and `fedlab simulate` leave these files in DIR. A `.jsonl` file has one JSON
-document a line and grows by a line a round; every other file is replaced whole, so after a crash there is the
-old one or the new one. A number that is not finite is null. Later releases may add keys: pass over those you
-do not know.
+document a line and grows, by a line a round or an event; every other file is replaced whole, so after a crash
+there is the old one or the new one. A number that is not finite is null. Later releases may add keys: pass
+over those you do not know.
 
 `format` is {FORMAT} in what this release writes, and grows when an older release would misread it; a file of
 a later format is refused. Releases before formats wrote no `format`. That is format 1, which is read, and
@@ -80,6 +81,19 @@ RUN_DIRECTORY = (
     Entry("rounds.jsonl", "One closed round a line.", RoundRecord),
     Entry("traffic.jsonl", "The bytes of one closed round a line, in full detail.", RoundTraffic),
     Entry("traffic.json", "The bytes since the server started; written when it ends.", TrafficRecord),
+    Entry(
+        LIVE,
+        "What the run is doing now, for those who watch. Replaced when something has changed, at most once\n"
+        "a second; it need not survive a power cut. Nothing reads it back when the run goes on.",
+        LiveRecord,
+    ),
+    Entry(
+        EVENTS,
+        "What has happened, one event a line as `fedserver run --log-format json --verbose` prints them.\n"
+        "Later processes of the run go on in the same file. It is not synced: after a power cut its end may\n"
+        "be missing, or a line be torn.",
+        LoggedEvent,
+    ),
     Entry(
         "conformal.json", "Prediction sets of the final x; a run that has it is finished.", ConformalRecord
     ),

@@ -166,6 +166,11 @@ class Presence:
         signs = self._of(i)
         return 0.0 if signs.waits else self._now() - signs.heard
 
+    def heard_at(self, i: int) -> float | None:
+        """When client i was last heard of, by the clock that never jumps; None while it waits in a call."""
+        signs = self._of(i)
+        return None if signs.waits else signs.heard
+
     def missing_after_s(self, i: int) -> float:
         """For how long client i may be silent."""
         signs = self._of(i)

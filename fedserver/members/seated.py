@@ -8,6 +8,7 @@ from dataclasses import replace
 from common.errors import UnknownClientError
 from fedserver.members.presence import Presence
 from fedserver.members.seats import Member, OwnData, require_not_evicted, selection
+from fedserver.members.uploads_seen import UploadsSeen
 
 EVICTED = "evicted by the operator"
 
@@ -23,6 +24,7 @@ class Seated:
         """Names whose seats were given after the start and are not on disk yet."""
         self.presence = presence
         self.leases = presence.leases
+        self.uploads_seen = UploadsSeen()
         self.example_limit: int | None = None
         """As many examples a client counts with at the most; known once the run can start."""
         self._test_examples: dict[int, int | None] = {}

@@ -10,6 +10,7 @@ from common.errors import UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
+from fedserver.live.states import client_state
 from fedserver.members.members import Members
 from fedserver.rpc.own_view import seen_by
 from fedserver.rpc.sites import sites_result
@@ -102,29 +103,13 @@ def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
             index=member.index,
             examples=member.examples,
             counted_round=counted.get(member.index, 0),
-            state=_state(board, members, member.index),
+            state=client_state(board, members, member.index),
             last_seen_seconds=members.presence.silent_s(member.index),
             reason=gone.get(member.index, ""),
             rule=members.rule(member.index),
         )
         for member in members.in_order()
     ]
-
-
-def _state(board: Board, members: Members, i: int) -> str:
-    """What a person wants to know first of a client."""
-    presence, current = members.presence, board.round
-    if i in members.gone:
-        return "left"
-    if presence.is_stopped(i):
-        return "stopped"
-    if members.is_gone(i):
-        return "gone"
-    if presence.is_missing(i) and board.phase is not Phase.FINISHED:
-        return "not heard of"
-    if current is None or i not in current.answers:
-        return "waiting"
-    return presence.works(i, current.number) if current.waits_for(i) else "answered"
 
 
 class Watching:

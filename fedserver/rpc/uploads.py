@@ -64,6 +64,7 @@ class Uploads:
         with self._members.presence.uploading(member.index):
             async with self._places, self._quick.one() as place:
                 self._members.leases.upload_begins(member.index)
+                self._members.uploads_seen.begins(member.index)
                 return await self._receive(frames, call, caller, current, member, update, start, place)
 
     def _evaluated(self, member: Member, update: Update) -> Outcome:
@@ -101,7 +102,7 @@ class Uploads:
                     watch.frames += 1
                     place.moved = True
                     here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
-                    self._progress(member.index, here)
+                    self._progress(member.index, here, len(chunk.data))
             update = await run.aside(decode, run, current, member, update, *upload.mapped())
         except StateError as error:
             self._board.fail(member.index, error)
@@ -126,10 +127,11 @@ class Uploads:
         self._members.leases.answered(member.index)
         return self._board.answer(member.index, update)
 
-    def _progress(self, i: int, num_bytes: int) -> None:
-        """So much of an update is here."""
+    def _progress(self, i: int, num_bytes: int, came: int) -> None:
+        """So much of an update is here, and so much has just come."""
         self._members.leases.arrived(i, num_bytes)
         self._members.presence.seen_to_move(i)
+        self._members.uploads_seen.arrived(i, num_bytes, came)
 
     @asynccontextmanager
     async def _watched(self, call: CountedCall, stream: Stream) -> AsyncIterator[_Watch]:

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from common.errors import Fault, StateError, UnavailableError, WireError
 from common.records.sites import SitesRecord
+from common.wire.statuses import STOPPING
 from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
@@ -113,7 +114,7 @@ class Board:
         while not (self.phase is Phase.FINISHED or self._stopping or self.waits_for(i)):
             await self._calls.setdefault(i, asyncio.Event()).wait()
         if self._stopping:
-            raise UnavailableError("the server is stopping")
+            raise UnavailableError(STOPPING)
         return None if self.phase is Phase.FINISHED else self.round
 
     def verdict(self, i: int, r: int) -> Outcome:
@@ -181,7 +182,7 @@ class Board:
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
         if self._stopping and self.phase is not Phase.FINISHED:
-            raise UnavailableError("the server is stopping")
+            raise UnavailableError(STOPPING)
 
     def tell(self, name: str) -> None:
         """A client hears of the end, or need not hear of it any more."""

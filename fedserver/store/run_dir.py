@@ -18,6 +18,7 @@ from common import json_files
 from common.atomic import PRIVATE, USUAL, write_bytes
 from common.errors import ConfigError, StateError
 from common.events import Emit
+from common.live.record import EVENTS, LIVE
 from common.locks import lock
 from common.records import form
 from common.records.base import FORMAT
@@ -166,7 +167,7 @@ class RunDir:
 
     def _remove(self) -> None:
         """Leaves nothing behind of a run that never began, but for what others have put here."""
-        for name in (".lock", ROUNDS, TRAFFIC, TRAFFIC_LINES):
+        for name in (".lock", ROUNDS, TRAFFIC, TRAFFIC_LINES, EVENTS, LIVE):
             (self.path / name).unlink(missing_ok=True)
         for name in ("spool", "ledger", "checkpoints"):
             shutil.rmtree(self.path / name, ignore_errors=True)

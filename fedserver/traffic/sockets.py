@@ -39,10 +39,13 @@ class Connections:
         self._sampled_s = -math.inf
         self._took_s = 0.0
         self.total: Counter[tuple[str, str]] = Counter()
+        self.lost: set[str] = set()
+        """Clients whose only connection is gone, until one of them is heard of on another."""
 
     def belongs_to(self, peer: Address, client: str) -> None:
         """Notes whose connection it is."""
         self._clients[peer] = client
+        self.lost.discard(client)
 
     def received(self, peer: Address) -> int | None:
         """Bytes that have come from a peer; None if it is not connected."""
@@ -59,7 +62,10 @@ class Connections:
         self._sampled_s = time.monotonic()
         self._took_s = self._sampled_s - started
         for peer in [peer for peer in self._now if _is_other(current.get(peer), self._now[peer])]:
-            self._count(peer, self._clients.pop(peer, ""))
+            client = self._clients.pop(peer, "")
+            self._count(peer, client)
+            if client and client not in self._clients.values():
+                self.lost.add(client)
             del self._now[peer], self._counted[peer]
         for peer, counts in current.items():
             self._now[peer] = counts

@@ -137,6 +137,11 @@ class Traffic:
         self.sample()
         return None if self._connections is None else self._connections.total[client, DIRECTIONS[True]]
 
+    def disconnected(self) -> frozenset[str]:
+        """Clients that had a connection and have none now, as far as the kernel can tell."""
+        self.sample()
+        return frozenset() if self._connections is None else frozenset(self._connections.lost)
+
     def sample(self) -> None:
         """Asks for the bytes on the connections, if that has not just been done."""
         if self._connections is not None:

@@ -1,0 +1,70 @@
+"""What traffic.jsonl adds up to by client and tensor, and what other methods would have sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import json_files
+from common.live.lines import GrowingFile
+from common.records.traffic import TRAFFIC_LINES, DirectionBytes, PurposeBytes, RoundTraffic
+
+AT_ONCE = 1 << 20
+"""Bytes of traffic.jsonl that a look reads, at the most: with many clients its lines are long."""
+
+
+class TrafficSums:
+    """Adds up the lines of traffic.jsonl, some at each look."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._file = GrowingFile(run_dir / TRAFFIC_LINES)
+        self.by_tensor: Counter[tuple[str, str, str]] = Counter()
+        """Encoded bytes by direction, purpose, and tensor or kind of message."""
+        self.by_client: Counter[tuple[str, str]] = Counter()
+        """Encoded bytes by client and direction."""
+        self.rounds = 0
+        """Rounds that are in these sums."""
+
+    def look(self) -> bool:
+        """Adds what is new, as far as one look goes; whether there was anything."""
+        found = self._file.look(AT_ONCE)
+        if found.anew:
+            self.by_tensor.clear()
+            self.by_client.clear()
+            self.rounds = 0
+        for line in found.lines:
+            self._add(json_files.parsed(line, RoundTraffic, str(self._file.path)))
+        return found.anew or bool(found.lines)
+
+    def _add(self, record: RoundTraffic) -> None:
+        self.rounds += 1
+        for client, directions in record.traffic.items():
+            for direction, purposes in directions.items():
+                for purpose, tensors in purposes.items():
+                    for name, (_, encoded) in tensors.items():
+                        self.by_tensor[direction, purpose, name] += encoded
+                        self.by_client[client, direction] += encoded
+
+
+@dataclass(frozen=True)
+class Yardsticks:
+    """Bytes of the same rounds under other methods, tensors coded as they were."""
+
+    fedavg: int
+    """Without control variates."""
+    scaffold: int
+    """With a control variate for every parameter, each way, as published."""
+
+
+def yardsticks(sent: DirectionBytes) -> Yardsticks:
+    """What FedAvg and SCAFFOLD would have sent where this was sent."""
+    ways = (sent.down, sent.up)
+    return Yardsticks(
+        fedavg=sum(_without_control(way) for way in ways),
+        scaffold=sum(_without_control(way) + way.model for way in ways),
+    )
+
+
+def _without_control(way: PurposeBytes) -> int:
+    return way.total - way.control
