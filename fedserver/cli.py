@@ -243,8 +243,5 @@ def run(
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-main.add_command(console.status)
-main.add_command(console.health)
-main.add_command(console.evict)
-main.add_command(keys.certs)
-main.add_command(keys.tokens)
+for command in (*console.COMMANDS, keys.certs, keys.tokens):
+    main.add_command(command)
