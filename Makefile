@@ -14,7 +14,8 @@ RESULTS ?=
 FLOWER ?= 1.40.0
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump lint format proto docs bench bench-link \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-prometheus test-tcpdump \
+	test-trackers lint format proto docs bench bench-link \
 	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -36,7 +37,7 @@ test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
@@ -44,8 +45,17 @@ test-compose: venv  ## Run the tests that need a Docker engine.
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
 
+test-prometheus: venv  ## Run the tests with a real Prometheus (needs prometheus and promtool, as Debian has them).
+	$(BIN)/pytest -m prometheus tests/test_prometheus.py
+
+# Not among the pins: MLflow brings forty packages.
+test-trackers: venv  ## Run the tests with the real TensorBoard and MLflow, which are installed first.
+	@$(BIN)/python -c 'import alembic, mlflow, sqlalchemy, tensorboard' 2> /dev/null || \
+		$(PIP_INSTALL) -c requirements.txt -r requirements-trackers.txt
+	$(BIN)/pytest -m trackers tests/test_track.py
+
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .
@@ -67,6 +77,7 @@ docs: venv  ## Write the documents that come from the code again.
 	$(BIN)/python -m common.records.document > docs/run-directory.md
 	$(BIN)/python -m fedclient.policy.reference docs/site-policy.md
 	$(BIN)/python -m fedclient.check.document > docs/checks.md
+	$(BIN)/python -m fedserver.metrics.document docs/monitoring.md
 
 bench: venv  ## Run the benchmarks, or those of NAMES; results go to benchmarks/results (a few minutes).
 	$(BIN)/python benchmarks/run.py $(NAMES) $(FLAGS)

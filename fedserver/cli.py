@@ -24,16 +24,12 @@ from fedserver.console import cli as console
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
+from fedserver.track import cli as track_cli
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
 TASK_KEYS = (
     *(declared.name for declared in fields(Task)),
-    "model",
-    "width",
-    "augment",
-    "svr",
-    "personal",
-    "freeze",
+    *("model", "width", "augment", "svr", "personal", "freeze"),
 )
 """What a file that describes a task may say."""
 
@@ -201,6 +197,7 @@ def main() -> None:
     help="Rehearse a tiny round with everybody before round 1; end with a table unless all are ready.",
 )
 @commandline.capture_option(Section.WIRE)
+@track_cli.beside_options(Section.RUN)
 @commandline.option(
     Section.SECURITY,
     "--certs",
@@ -223,6 +220,7 @@ def run(
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
+    beside: track_cli.Beside,
     emit: Emit,
     **settings: Any,
 ) -> None:
@@ -237,11 +235,12 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    ended = serve(
-        config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
-    )
-    raise SystemExit(commandline.exit_code(asyncio.run(ended)))
+    with beside.started(run_dir, insecure, emit):
+        ended = serve(
+            config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
+        )
+        raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-for command in (*console.COMMANDS, keys.certs, keys.tokens):
+for command in (*console.COMMANDS, keys.certs, keys.tokens, track_cli.track):
     main.add_command(command)

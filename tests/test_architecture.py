@@ -47,6 +47,8 @@ ONLY_IN = {
         "fedclient/store",
         "fedwire",
     ),
+    "tensorboardX": ("fedserver/track/tensorboard_files.py",),
+    "mlflow": ("fedserver/track/mlflow_store.py",),
     "torch": (
         "common/tensors/torch_views.py",
         "common/data",

@@ -23,6 +23,8 @@ class TrafficSums:
         """Encoded bytes by direction, purpose, and tensor or kind of message."""
         self.by_client: Counter[tuple[str, str]] = Counter()
         """Encoded bytes by client and direction."""
+        self.on_sockets: Counter[str] = Counter()
+        """Bytes on the TCP connections by direction, where the kernel can tell."""
         self.rounds = 0
         """Rounds that are in these sums."""
 
@@ -32,6 +34,7 @@ class TrafficSums:
         if found.anew:
             self.by_tensor.clear()
             self.by_client.clear()
+            self.on_sockets.clear()
             self.rounds = 0
         for line in found.lines:
             self._add(json_files.parsed(line, RoundTraffic, str(self._file.path)))
@@ -39,6 +42,8 @@ class TrafficSums:
 
     def _add(self, record: RoundTraffic) -> None:
         self.rounds += 1
+        for counts in (record.socket or {}).values():
+            self.on_sockets.update(counts)
         for client, directions in record.traffic.items():
             for direction, purposes in directions.items():
                 for purpose, tensors in purposes.items():
