@@ -15,6 +15,7 @@ from common.live.view import RunView
 from common.records.run import Seat
 from fedlab.simulate import simulate
 from fedserver.config import RunConfig
+from fedserver.metrics import document
 from fedserver.metrics.families import FAMILIES
 from fedserver.metrics.family import MOST_NAMES, Histogram, sample
 from fedserver.metrics.text import metrics_text
@@ -104,6 +105,11 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert re.fullmatch(r"fedpvr_[a-z_]+", family.name)
         assert family.name.endswith("_total") == (family.kind == "counter")
         assert family.text.endswith(".")
+
+
+def test_the_document_has_every_metric() -> None:
+    path = Path(__file__).parent.parent / "docs" / "monitoring.md"
+    assert document.rewritten(path.read_text()) == path.read_text(), "say make docs"
 
 
 def test_a_server_has_a_process_beside_it_that_answers_prometheus(federation: Federation) -> None:
