@@ -13,12 +13,13 @@ NAMES ?=
 RESULTS ?=
 FLOWER ?= 1.40.0
 # Marks of tests that need more than this machine's Python; each has a target of its own.
-APART := compose or tcpdump or notebooks or site or browser
+APART := compose or tcpdump or notebooks or site or browser or prometheus or trackers
 # Each target starts many interpreters: what one of them has compiled, the others need not compile again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks test-browser lint format proto docs docs-site bench \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks test-browser \
+	test-prometheus test-trackers lint format proto docs docs-site bench \
 	bench-link bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -47,6 +48,15 @@ test-compose: venv  ## Run the tests that need a Docker engine.
 
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
+
+test-prometheus: venv  ## Run the tests with a real Prometheus (needs prometheus and promtool, as Debian has them).
+	$(BIN)/pytest -m prometheus tests/test_prometheus.py
+
+# Not among the pins: MLflow brings forty packages.
+test-trackers: venv  ## Run the tests with the real TensorBoard and MLflow, which are installed first.
+	@$(BIN)/python -c 'import alembic, mlflow, sqlalchemy, tensorboard' 2> /dev/null || \
+		$(PIP_INSTALL) -c requirements.txt -r requirements-trackers.txt
+	$(BIN)/pytest -m trackers tests/test_track.py
 
 # Neither is among the pins: one brings a driver of 45 MB along, the other is no Python.
 test-browser: venv  ## Look at the dashboard in a real browser (needs chromium and npm).
@@ -87,6 +97,7 @@ docs: venv  ## Write the documents that come from the code again, and build the 
 	$(BIN)/python -m fedlab.documents.exit_codes > docs/exit-codes.md
 	$(BIN)/python -m fedlab.documents.metrics docs/reference/metrics.md
 	$(BIN)/python -m fedlab.documents.rooms > docs/pictures/rooms.svg
+	$(BIN)/python -m fedserver.metrics.document docs/monitoring.md
 	$(MAKE) docs-site
 
 # Not among the pins of every environment: nobody needs it to train or to test.

@@ -25,6 +25,7 @@ from fedserver.dashboard import cli as dashboards
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
+from fedserver.track import cli as track_cli
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
 TASK_KEYS = (*(each.name for each in fields(Task)), "model", "width", "augment", "svr", "personal", "freeze")
@@ -195,6 +196,7 @@ def main() -> None:
 )
 @dashboards.run_option(Section.RUN)
 @commandline.capture_option(Section.WIRE)
+@track_cli.beside_options(Section.RUN)
 @commandline.option(
     Section.SECURITY,
     "--certs",
@@ -218,6 +220,7 @@ def run(
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
+    beside: track_cli.Beside,
     emit: Emit,
     **settings: Any,
 ) -> None:
@@ -232,12 +235,12 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    with dashboards.beside_run(dashboard, run_dir, access, emit):
+    with dashboards.beside_run(dashboard, run_dir, access, emit), beside.started(run_dir, insecure, emit):
         ended = serve(
             config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
         )
         raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-for command in (console.status, console.health, console.evict, dashboards.dashboard, keys.certs, keys.tokens):
+for command in (*console.COMMANDS, dashboards.dashboard, keys.certs, keys.tokens, track_cli.track):
     main.add_command(command)

@@ -18,6 +18,7 @@ from common.events import Emit, of_run, to_all
 from common.wire.calls import SERVICE
 from common.wire.capture import CaptureWriter
 from common.wire.limits import MAX_REQUEST_BYTES
+from common.wire.statuses import STOPPING
 from fedserver import resources
 from fedserver.access.admission import Admission
 from fedserver.access.authenticate import Refusals
@@ -175,7 +176,7 @@ async def _run_until(stopped: asyncio.Future[int], federation: Federation, patie
         await running
         return 0
     finally:
-        federation.members.turn_away(UnavailableError("the server is stopping"))
+        federation.members.turn_away(UnavailableError(STOPPING))
         await federation.board.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

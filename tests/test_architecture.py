@@ -50,6 +50,8 @@ ONLY_IN = {
     ),
     "starlette": ("fedserver/dashboard",),
     "uvicorn": ("fedserver/dashboard",),
+    "tensorboardX": ("fedserver/track/tensorboard_files.py",),
+    "mlflow": ("fedserver/track/mlflow_store.py",),
     "torch": (
         "common/tensors/torch_views.py",
         "common/data",

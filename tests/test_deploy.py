@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from common.wire.calls import SERVICE
+from fedserver.metrics.families import FAMILIES, ROUND_SECONDS
 from tests.test_cli import PROGRAMS
 
 ROOT = Path(__file__).parent.parent
@@ -138,6 +140,27 @@ def test_tools_in_the_compose_file_are_hardened_and_wait_to_be_asked_for() -> No
         assert tool["mem_limit"] == tool["memswap_limit"]
 
 
+def test_prometheus_in_the_compose_file_looks_where_the_server_is_told_to_answer() -> None:
+    services = yaml.safe_load(COMPOSE[0].read_text())["services"]
+    monitor, folder = services["monitor"], ROOT / "deploy" / "monitoring"
+    assert (monitor["profiles"], monitor["read_only"], monitor["cap_drop"]) == (["monitor"], True, ["ALL"])
+    assert monitor["ports"][0].startswith("127.0.0.1:")
+    (job,) = yaml.safe_load((folder / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["server:9464"]}]
+    assert "FEDSERVER_RUN_PROMETHEUS" in services["server"]["environment"]
+
+
+def test_alerts_and_grafana_ask_for_metrics_that_exist() -> None:
+    folder = ROOT / "deploy" / "monitoring"
+    known = {family.name for family in FAMILIES} | {ROUND_SECONDS[0] + end for end in ("_sum", "_count")}
+    for name in ("alerts.yml", "grafana-dashboard.json"):
+        asked = set(re.findall(r"\bfedpvr_[a-z_]+", (folder / name).read_text()))
+        assert asked, name
+        assert asked <= known, name
+    panels = json.loads((folder / "grafana-dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
 def test_the_image_has_the_version_of_the_project() -> None:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
@@ -147,6 +170,7 @@ def test_the_image_has_the_version_of_the_project() -> None:
 
 
 def test_bases_of_images_are_pinned_to_a_release() -> None:
-    for dockerfile in (ROOT / "Dockerfile", ROOT / "deploy" / "compose" / "tools.Dockerfile"):
+    files = ("Dockerfile", "deploy/compose/tools.Dockerfile", "deploy/monitoring/Dockerfile")
+    for dockerfile in (ROOT / name for name in files):
         bases = re.findall(r"^FROM (\S+)", dockerfile.read_text(), re.MULTILINE)
         assert set(bases) <= {"python:3.11-slim-bookworm", "packages"}

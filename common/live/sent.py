@@ -26,6 +26,8 @@ class TrafficSums:
         """Encoded bytes by direction, purpose, and tensor or kind of message."""
         self.by_client: Counter[tuple[str, str]] = Counter()
         """Encoded bytes by client and direction."""
+        self.on_sockets: Counter[str] = Counter()
+        """Bytes on the TCP connections by direction, where the kernel can tell."""
         self.rounds = 0
         """Rounds that are in these sums."""
 
@@ -35,6 +37,7 @@ class TrafficSums:
         if found.anew:
             self.by_tensor.clear()
             self.by_client.clear()
+            self.on_sockets.clear()
             self.rounds = 0
         for line in found.lines:
             try:
@@ -46,6 +49,9 @@ class TrafficSums:
 
     def _add(self, record: Any) -> None:
         by_tensor, by_client = Counter[tuple[str, str, str]](), Counter[tuple[str, str]]()
+        on_sockets = Counter[str]()
+        for counts in (record.get("socket") or {}).values():
+            on_sockets.update(counts)
         for client, directions in record["traffic"].items():
             for direction, purposes in directions.items():
                 for purpose, tensors in purposes.items():
@@ -56,6 +62,7 @@ class TrafficSums:
                         by_client[client, direction] += encoded
         self.by_tensor.update(by_tensor)
         self.by_client.update(by_client)
+        self.on_sockets.update(on_sockets)
         self.rounds += 1
 
 

@@ -25,6 +25,8 @@ from common.errors import (
 
 OTHER = "INTERNAL"
 """For everything that has no code of its own, such as a full disk; the client tries again."""
+STOPPING = "the server is stopping"
+"""What a server says, under UNAVAILABLE, to those who wait while it is stopped: another process may go on."""
 _TOO_LARGE = "larger than max"
 """What gRPC says, under RESOURCE_EXHAUSTED, of a message above a limit of either side."""
 _NO_CONNECTION = "failed to connect to all addresses"

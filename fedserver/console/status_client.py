@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -17,6 +18,9 @@ from common.wire.chunks import name_of, parsed, sealed
 from common.wire.messages import DIRECTIONS
 from common.wire.statuses import error_of
 from fedpvr.v1 import federation_pb2 as pb
+
+KEEPALIVE = (("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 20_000))
+"""Who only listens notices a dead server by these pings."""
 
 
 def ask(server: str, access: Access | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
@@ -46,6 +50,26 @@ def _asked(server: str, access: Access | None, call: str, request: Message, time
             ) from error
 
 
+def watch(server: str, access: Access | None = None) -> Iterator[pb.StatusReply]:
+    """Statuses of a server whenever something has changed, until its run is over."""
+    credentials = access.read() if access is not None else Credentials()
+    with open_channel(server, credentials, KEEPALIVE) as channel:
+        try:
+            method: Any = channel.unary_stream(CALLS["WatchStatus"].path)
+            for data in method(sealed(pb.WatchStatusRequest()), metadata=credentials.metadata):
+                yield parsed(pb.StatusReply, data)
+        except grpc.RpcError as error:
+            meaning = error_of(error.code().name, f"{server}: {error.details()}")
+            if isinstance(meaning, UnavailableError):
+                _require_possible(server, access)
+            raise meaning from error
+
+
+def status_phase(status: pb.StatusReply) -> str:
+    """preparing, waiting, training or finished."""
+    return name_of(pb.StatusReply.Phase.Name, status.phase).lower()
+
+
 def evict(server: str, name: str, access: Access | None = None, timeout_s: float = 10.0) -> None:
     """Has a member taken out of the run."""
     _asked(server, access, "Evict", pb.EvictRequest(client=name), timeout_s)
@@ -61,7 +85,7 @@ def status_values(reply: pb.StatusReply) -> dict[str, Any]:
         "algorithm": reply.algorithm,
         "model": reply.model,
         "dataset": reply.dataset,
-        "phase": name_of(pb.StatusReply.Phase.Name, reply.phase).lower(),
+        "phase": status_phase(reply),
         "round": reply.round,
         "rounds": reply.rounds,
         "num_clients": reply.num_clients,

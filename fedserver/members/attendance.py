@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median
 
 from common.records.rounds import RoundRecord
 
@@ -14,6 +15,10 @@ NO_SIGN = "no sign of life"
 NO_ANSWER = "no answer by the deadline"
 NO_PROGRESS = "signs of life, but no answer for too long"
 NEVER_DRAWN = "never drawn for a round"
+MOST_EVALUATIONS = 100
+"""What somebody who begins to watch hears of earlier rounds."""
+RECENT = 10
+"""Rounds that tell how long the next ones will take."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,9 @@ class Attendance:
         self.last: tuple[int, float] | None = None
         """The last round whose x was evaluated, and the accuracy."""
         self.best: tuple[int, float] | None = None
+        self.evaluations: deque[tuple[int, float, float | None]] = deque(maxlen=MOST_EVALUATIONS)
+        """Round, accuracy and loss, the newest last."""
+        self._recent_s: deque[float] = deque(maxlen=RECENT)
         self._took_part: Counter[str] = Counter()
         self._missed: Counter[str] = Counter()
         self._last: dict[str, str] = {}
@@ -51,6 +59,7 @@ class Attendance:
         sent = record.bytes
         self.rounds += 1
         self.seconds += record.seconds.round
+        self._recent_s.append(record.seconds.round)
         self.down_bytes += sent.down.total
         self.up_bytes += sent.up.total
         self.add_evaluation(record)
@@ -64,8 +73,18 @@ class Attendance:
         self.evaluation_seconds += record.seconds.evaluate or 0.0
         if record.accuracy is not None:
             self.last = (record.round, record.accuracy)
+            self.evaluations.append((record.round, record.accuracy, record.loss))
             if self.best is None or record.accuracy > self.best[1]:
                 self.best = self.last
+
+    @property
+    def round_s(self) -> float | None:
+        """How long a round takes of late; None before the first."""
+        return median(self._recent_s) if self._recent_s else None
+
+    def lost(self, names: Iterable[str]) -> list[str]:
+        """Of these clients, those who are not in the model though no setting leaves them out."""
+        return [absence.client for absence in self.absences(names) if absence.for_good]
 
     def rounds_of(self, name: str) -> int:
         """Rounds that have an update of this client in them."""

@@ -61,8 +61,7 @@ def tell_of_the_end(board: Board, members: Members, run_path: Path, emit: Emit) 
         )
     if len(absences) > MOST_LINES:
         emit(MoreLeftOut(clients=len(absences) - MOST_LINES))
-    lost = [absence.client for absence in absences if absence.for_good]
-    if lost:
+    if lost := attendance.lost(names):
         raise LeftOutError(
             f"the run is finished, but went on without {listed(lost)}; the lines above say why"
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 from common.tensors.classes import NONE_FROZEN, FrozenTensors
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose
@@ -15,6 +16,10 @@ from fedpvr.v1 import federation_pb2 as pb
 from fedserver.members.seats import Member
 from fedserver.run.round import Round
 from fedserver.run.run import Run
+
+T = TypeVar("T")
+Made = Callable[[Run, Round, Member, pb.PullRoundRequest], tuple[pb.RoundHeader, T]]
+"""Makes the header of a round for one client, and its tensors as they reach it."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.access.authenticate import Caller
 from fedserver.rpc.sites import own_sites
+
+
+def seen_by(caller: Caller, status: pb.StatusReply) -> pb.StatusReply:
+    """All of it for an operator, and for everybody where nobody is asked who he is."""
+    return status if caller.is_operator else own_view(status, caller.name or "")
 
 
 def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
@@ -23,6 +29,9 @@ def own_view(status: pb.StatusReply, name: str) -> pb.StatusReply:
         traffic=[count for count in status.traffic if count.client == name],
         others=len(status.clients) - len(own),
         left_out=[each for each in status.left_out if each.client == name],
+        evaluations=status.evaluations,
+        round_seconds=status.round_seconds if status.HasField("round_seconds") else None,
+        lost=[each for each in status.lost if each == name],
     )
     if status.HasField("last"):
         view.last.CopyFrom(status.last)

@@ -6,16 +6,10 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from contextlib import aclosing
 
-from common.errors import (
-    StateError,
-    UnavailableError,
-    UnknownClientError,
-    WireError,
-    printable,
-)
+from common.errors import StateError, UnavailableError, UnknownClientError, WireError, printable
 from common.events import Emit
 from common.wire.chunks import START
 from common.wire.messages import chunk_content
@@ -30,26 +24,20 @@ from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
 from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member
-from fedserver.rpc.broadcast import broadcast
-from fedserver.rpc.own_view import own_view
+from fedserver.rpc.broadcast import Made, T, broadcast
+from fedserver.rpc.own_view import seen_by
 from fedserver.rpc.probe import Probes
 from fedserver.rpc.seat import own_data, require_version, seat_reply, write_members, write_seats
-from fedserver.rpc.status import finished, status_reply
+from fedserver.rpc.status import Watching, finished, status_reply
 from fedserver.rpc.update import MAX_REASON, rule_name
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
-from fedserver.run.round import Declined, Outcome, Round
-from fedserver.run.run import Run
+from fedserver.run.round import Declined, Outcome
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_PULLS = 8
 """Calls for a round by one client at a time; those that broke unnoticed count until they are noticed."""
-
-
-T = TypeVar("T")
-Made = Callable[[Run, Round, Member, pb.PullRoundRequest], tuple[pb.RoundHeader, T]]
-"""The header of a round for one client, and its tensors as they reach it."""
 
 
 class Service:
@@ -69,6 +57,7 @@ class Service:
         self._pulls: Counter[str] = Counter()
         self._identities = Identities()
         self._probes = Probes(run_id)
+        self._watching = Watching(board, self._status)
 
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
@@ -244,5 +233,15 @@ class Service:
         """What the run is doing; a client sees its own part only."""
         with self._traffic.call("Status", caller.peer) as call:
             call.request(pb.StatusRequest, data)
-            reply = status_reply(self._run_id, self._config, self._board, self._members, self._traffic)
-            return call.reply(reply if caller.is_operator else own_view(reply, caller.name or ""))
+            return call.reply(seen_by(caller, self._status()))
+
+    async def watch_status(self, data: bytes, caller: Caller) -> AsyncGenerator[bytes, None]:
+        """The same whenever it has changed, until the run is over."""
+        with self._traffic.call("WatchStatus", caller.peer) as call:
+            request = call.request(pb.WatchStatusRequest, data)
+            async with aclosing(self._watching.replies(caller, request.most_replies)) as replies:
+                async for reply in replies:
+                    yield call.reply(reply)
+
+    def _status(self) -> pb.StatusReply:
+        return status_reply(self._run_id, self._config, self._board, self._members, self._traffic)

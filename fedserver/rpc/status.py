@@ -1,19 +1,27 @@
-"""The reply to Status: phase, round, clients and bytes of a run."""
+"""The replies to Status and WatchStatus: phase, round, clients and bytes of a run."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import AsyncGenerator, Callable
 
+from common.errors import UnavailableError
 from fedpvr.v1 import federation_pb2 as pb
+from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.live.states import client_state
 from fedserver.members.members import Members
+from fedserver.rpc.own_view import seen_by
 from fedserver.rpc.sites import sites_result
-from fedserver.run.board import Board
+from fedserver.run.board import Board, Phase
 from fedserver.traffic.traffic import Traffic
 
 MOST_LEFT_OUT = 100
 """Clients and reasons in a status."""
+MAX_WATCHERS = 64
+WATCH_S = 1.0
+"""A watcher gets a status at most this often."""
 
 
 def status_reply(
@@ -47,15 +55,22 @@ def status_reply(
             pb.LeftOut(client=each.client, rounds=each.rounds, reason=each.reason)
             for each in board.history.left_out()[:MOST_LEFT_OUT]
         ],
+        evaluations=[_result(*each) for each in board.attendance.evaluations],
+        round_seconds=board.attendance.round_s,
     )
+    if board.phase is Phase.FINISHED:
+        status.lost.extend(board.attendance.lost(member.name for member in members.in_order()))
     if board.last is not None:
-        last, loss = board.last, math.nan if board.last.loss is None else board.last.loss
-        status.last.CopyFrom(
-            pb.RoundResult(round=last.round, accuracy=last.accuracy, loss=loss, seconds=last.seconds)
-        )
+        last = board.last
+        status.last.CopyFrom(_result(last.round, last.accuracy, last.loss, last.seconds))
     if board.sites is not None:
         status.sites.CopyFrom(sites_result(*board.sites))
     return status
+
+
+def _result(r: int, accuracy: float, loss: float | None, seconds: float | None = None) -> pb.RoundResult:
+    loss = math.nan if loss is None else loss
+    return pb.RoundResult(round=r, accuracy=accuracy, loss=loss, seconds=seconds)
 
 
 def _round(config: RunConfig, board: Board) -> int:
@@ -95,3 +110,54 @@ def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
         )
         for member in members.in_order()
     ]
+
+
+class Watching:
+    """Those who watch a run. They share what it costs to make a status."""
+
+    def __init__(self, board: Board, status: Callable[[], pb.StatusReply]) -> None:
+        self._board = board
+        self._make = status
+        self._made: tuple[float, Phase, pb.StatusReply] | None = None
+        self._watchers = 0
+
+    async def replies(self, caller: Caller, most: int) -> AsyncGenerator[pb.StatusReply, None]:
+        """So many at the most (0: as many as there are) as this caller may see them."""
+        if self._watchers >= MAX_WATCHERS:
+            raise UnavailableError(f"{MAX_WATCHERS} others watch already; ask with Status")
+        self._watchers += 1
+        try:
+            sent = 0
+            before: bytes | None = None
+            while True:
+                phase, status = self._status()
+                reply = seen_by(caller, status)
+                if (now := _what_counts(reply)) != before:
+                    yield reply
+                    sent, before = sent + 1, now
+                if phase is Phase.FINISHED or sent == most > 0:
+                    return
+                await self._board.pause(WATCH_S)
+                caller.require_admitted()
+        finally:
+            self._watchers -= 1
+
+    def _status(self) -> tuple[Phase, pb.StatusReply]:
+        """The status as it is, or was less than a moment ago in the same phase."""
+        now, phase = time.monotonic(), self._board.phase
+        if self._made is None or self._made[1] is not phase or now >= self._made[0] + WATCH_S / 2:
+            self._made = now, phase, self._make()
+        return phase, self._made[2]
+
+
+def _what_counts(status: pb.StatusReply) -> bytes:
+    """A status without what changes because time goes by, or because somebody watches."""
+    rest = pb.StatusReply()
+    rest.CopyFrom(status)
+    rest.ClearField("traffic")
+    tensors = [count for count in status.bytes if count.purpose != "other"]
+    rest.ClearField("bytes")
+    rest.bytes.extend(tensors)
+    for client in rest.clients:
+        client.ClearField("last_seen_seconds")
+    return rest.SerializeToString(deterministic=True)

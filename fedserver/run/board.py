@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from common.errors import Fault, StateError, UnavailableError, WireError
 from common.records.sites import SitesRecord
+from common.wire.statuses import STOPPING
 from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
@@ -60,6 +61,8 @@ class Board:
         self._stopping = False
         self._calls: dict[int, asyncio.Event] = {}
         """Wakes the calls of a client: of thousands that wait, a round concerns those it has drawn."""
+        self._ending = asyncio.Event()
+        """Set when the run is over, or the server stops."""
         self._news = asyncio.Event()
         """Set whenever there may be something to do for whoever looks after the open round."""
 
@@ -111,7 +114,7 @@ class Board:
         while not (self.phase is Phase.FINISHED or self._stopping or self.waits_for(i)):
             await self._calls.setdefault(i, asyncio.Event()).wait()
         if self._stopping:
-            raise UnavailableError("the server is stopping")
+            raise UnavailableError(STOPPING)
         return None if self.phase is Phase.FINISHED else self.round
 
     def verdict(self, i: int, r: int) -> Outcome:
@@ -163,13 +166,23 @@ class Board:
     async def stop(self) -> None:
         """Sends everybody away who waits; they may come back to another server process."""
         self._stopping = True
+        self._ending.set()
         self._wake(list(self._calls))
 
     async def end(self, reason: str) -> None:
         """Tells everybody who waits that the run is over."""
         self.end_reason = reason
         self.phase = Phase.FINISHED
+        self._ending.set()
         self._wake(list(self._calls))
+
+    async def pause(self, seconds: float) -> None:
+        """Waits, but not beyond the end of the run; raises if the server stops before that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        if self._stopping and self.phase is not Phase.FINISHED:
+            raise UnavailableError(STOPPING)
 
     def tell(self, name: str) -> None:
         """A client hears of the end, or need not hear of it any more."""

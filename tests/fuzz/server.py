@@ -154,7 +154,11 @@ async def _answer(federation: Federation, call: Call, data: bytes) -> None:
             parsed(call.reply, await method(frames, _PEER))
     elif call.streams_replies:
         await _end_if_waiting(federation, data)
-        assert [parsed(call.reply, frame) async for frame in method(data, _PEER)]
+        async with aclosing(method(data, _PEER)) as frames:
+            async for frame in frames:
+                parsed(call.reply, frame)
+                if call.name == "WatchStatus":  # It goes on for as long as the run.
+                    break
     else:
         parsed(call.reply, await method(data, _PEER))
 
@@ -190,6 +194,7 @@ def call_seeds() -> list[bytes]:
         _tag("PullRound") + asked.SerializeToString(),
         _tag("UpdateProgress") + progress.SerializeToString(),
         _tag("Status"),
+        _tag("WatchStatus") + pb.WatchStatusRequest(most_replies=1).SerializeToString(),
         _tag("Probe")
         + pb.ProbeRequest(
             protocol_version=1, client=known.CLIENT, padding_bytes=9, padding=b"up"

@@ -1191,6 +1191,31 @@ class StatusRequest(_message.Message):
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
+class WatchStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_REPLIES_FIELD_NUMBER: _builtins.int
+    MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
+    most_replies: _builtins.int
+    """The stream ends after so many; 0: with the run."""
+    message_crc32c: _builtins.int
+    def __init__(
+        self,
+        *,
+        most_replies: _builtins.int = ...,
+        message_crc32c: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "most_replies", b"most_replies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
+    _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+
+Global___WatchStatusRequest: _TypeAlias = WatchStatusRequest  # noqa: Y015
+
+@_typing.final
 class StatusReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1234,6 +1259,9 @@ class StatusReply(_message.Message):
     SITES_FIELD_NUMBER: _builtins.int
     ROUNDS_WITHOUT_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    EVALUATIONS_FIELD_NUMBER: _builtins.int
+    ROUND_SECONDS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     algorithm: _builtins.str
@@ -1252,6 +1280,8 @@ class StatusReply(_message.Message):
     """
     rounds_without: _builtins.int
     """Closed rounds that somebody who was drawn is not in."""
+    round_seconds: _builtins.float
+    """What the last rounds took, the median of ten; absent before the first."""
     message_crc32c: _builtins.int
     @_builtins.property
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientStatus]: ...
@@ -1275,6 +1305,14 @@ class StatusReply(_message.Message):
     def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOut]:
         """Who that is; the first hundred."""
 
+    @_builtins.property
+    def evaluations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundResult]:
+        """The last hundred, the newest last."""
+
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """When finished: who is not in the model though no setting leaves it out."""
+
     def __init__(
         self,
         *,
@@ -1295,15 +1333,23 @@ class StatusReply(_message.Message):
         sites: Global___SitesResult | None = ...,
         rounds_without: _builtins.int = ...,
         left_out: _abc.Iterable[Global___LeftOut] | None = ...,
+        evaluations: _abc.Iterable[Global___RoundResult] | None = ...,
+        round_seconds: _builtins.float | None = ...,
+        lost: _abc.Iterable[_builtins.str] | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "last", b"last", "message_crc32c", b"message_crc32c", "sites", b"sites"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "_round_seconds", b"_round_seconds", "last", b"last", "message_crc32c", b"message_crc32c", "round_seconds", b"round_seconds", "sites", b"sites"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "last", b"last", "left_out", b"left_out", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "rounds", b"rounds", "rounds_without", b"rounds_without", "run_id", b"run_id", "sites", b"sites", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "_round_seconds", b"_round_seconds", "algorithm", b"algorithm", "bytes", b"bytes", "clients", b"clients", "dataset", b"dataset", "evaluations", b"evaluations", "last", b"last", "left_out", b"left_out", "lost", b"lost", "message_crc32c", b"message_crc32c", "model", b"model", "needed", b"needed", "num_clients", b"num_clients", "others", b"others", "phase", b"phase", "round", b"round", "round_seconds", b"round_seconds", "rounds", b"rounds", "rounds_without", b"rounds_without", "run_id", b"run_id", "sites", b"sites", "traffic", b"traffic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
+    _WhichOneofReturnType__round_seconds: _TypeAlias = _typing.Literal["round_seconds"]  # noqa: Y015
+    _WhichOneofArgType__round_seconds: _TypeAlias = _typing.Literal["_round_seconds", b"_round_seconds"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__message_crc32c) -> _WhichOneofReturnType__message_crc32c | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__round_seconds) -> _WhichOneofReturnType__round_seconds | None: ...
 
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
 

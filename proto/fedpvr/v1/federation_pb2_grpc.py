@@ -80,6 +80,11 @@ class FederationStub:
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
                 response_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.WatchStatus = channel.unary_stream(
+                '/fedpvr.v1.Federation/WatchStatus',
+                request_serializer=fedpvr_dot_v1_dot_federation__pb2.WatchStatusRequest.SerializeToString,
+                response_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
+                _registered_method=True)
         self.Evict = channel.unary_unary(
                 '/fedpvr.v1.Federation/Evict',
                 request_serializer=fedpvr_dot_v1_dot_federation__pb2.EvictRequest.SerializeToString,
@@ -162,6 +167,14 @@ class FederationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchStatus(self, request, context):
+        """The same, and again whenever it has changed, at most once a second. Ends with the status of a run that is finished;
+        UNAVAILABLE when the server stops before, and for a caller beyond the 64 that may watch.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Evict(self, request, context):
         """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
         answered. Only an operator may ask for it.
@@ -209,6 +222,11 @@ def add_FederationServicer_to_server(servicer, server):
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=fedpvr_dot_v1_dot_federation__pb2.StatusRequest.FromString,
+                    response_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.SerializeToString,
+            ),
+            'WatchStatus': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchStatus,
+                    request_deserializer=fedpvr_dot_v1_dot_federation__pb2.WatchStatusRequest.FromString,
                     response_serializer=fedpvr_dot_v1_dot_federation__pb2.StatusReply.SerializeToString,
             ),
             'Evict': grpc.unary_unary_rpc_method_handler(
@@ -399,6 +417,33 @@ class Federation:
             target,
             '/fedpvr.v1.Federation/Status',
             fedpvr_dot_v1_dot_federation__pb2.StatusRequest.SerializeToString,
+            fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchStatus(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fedpvr.v1.Federation/WatchStatus',
+            fedpvr_dot_v1_dot_federation__pb2.WatchStatusRequest.SerializeToString,
             fedpvr_dot_v1_dot_federation__pb2.StatusReply.FromString,
             options,
             channel_credentials,

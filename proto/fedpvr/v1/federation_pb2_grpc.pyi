@@ -74,6 +74,10 @@ class FederationStub:
     """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _grpc.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]
     """What the run is doing now."""
+    WatchStatus: _grpc.UnaryStreamMultiCallable[_federation_pb2.WatchStatusRequest, _federation_pb2.StatusReply]
+    """The same, and again whenever it has changed, at most once a second. Ends with the status of a run that is finished;
+    UNAVAILABLE when the server stops before, and for a caller beyond the 64 that may watch.
+    """
     Evict: _grpc.UnaryUnaryMultiCallable[_federation_pb2.EvictRequest, _federation_pb2.EvictReply]
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
@@ -129,6 +133,10 @@ class FederationAsyncStub(FederationStub):
     """A sign of life while a client trains, or its good-bye. Every other call is a sign of life as well."""
     Status: _aio.UnaryUnaryMultiCallable[_federation_pb2.StatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
     """What the run is doing now."""
+    WatchStatus: _aio.UnaryStreamMultiCallable[_federation_pb2.WatchStatusRequest, _federation_pb2.StatusReply]  # type: ignore[assignment]
+    """The same, and again whenever it has changed, at most once a second. Ends with the status of a run that is finished;
+    UNAVAILABLE when the server stops before, and for a caller beyond the 64 that may watch.
+    """
     Evict: _aio.UnaryUnaryMultiCallable[_federation_pb2.EvictRequest, _federation_pb2.EvictReply]  # type: ignore[assignment]
     """Takes a member out of the run for good: from the next round on its c_i is in c no more, and none of its calls is
     answered. Only an operator may ask for it.
@@ -217,6 +225,16 @@ class FederationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_pb2.StatusReply, _abc.Awaitable[_federation_pb2.StatusReply]]:
         """What the run is doing now."""
+
+    @_abc_1.abstractmethod
+    def WatchStatus(
+        self,
+        request: _federation_pb2.WatchStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_federation_pb2.StatusReply], _abc.AsyncIterator[_federation_pb2.StatusReply]]:
+        """The same, and again whenever it has changed, at most once a second. Ends with the status of a run that is finished;
+        UNAVAILABLE when the server stops before, and for a caller beyond the 64 that may watch.
+        """
 
     @_abc_1.abstractmethod
     def Evict(
