@@ -19,6 +19,7 @@ from click.core import ParameterSource
 
 from common.errors import ConfigError, FedError
 from common.events import Emit, JsonLog, Level, TextLog
+from common.installation import extras
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
@@ -89,14 +90,19 @@ class Group(click.Group):
 
     command_class = Command
 
+    def __init__(self, *arguments: Any, extra: str = "", **attributes: Any) -> None:
+        """`extra` is the one of this package that all commands of the group can do with."""
+        super().__init__(*arguments, **attributes)
+        self.extra = extra
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
-        with errors_in_one_line():
+        with errors_in_one_line(extra=self.extra):
             return super().invoke(ctx)
 
 
 @contextmanager
-def errors_in_one_line(whose: str = "") -> Iterator[None]:
+def errors_in_one_line(whose: str = "", extra: str = "") -> Iterator[None]:
     """Ends the block with a line and an exit code for every known error; `whose` says of which client."""
     prefix = f"Error: {whose}: " if whose else "Error: "
     try:
@@ -104,6 +110,11 @@ def errors_in_one_line(whose: str = "") -> Iterator[None]:
     except FedError as error:
         click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(error.exit_code) from error
+    except ModuleNotFoundError as error:
+        if (known := extras.missing(error, extra)) is None:
+            raise
+        click.echo(f"{prefix}{known}", err=True)
+        raise SystemExit(known.exit_code) from error
     except BrokenPipeError as error:
         if whose:
             raise SystemExit(1) from error

@@ -17,6 +17,7 @@ from common import commandline
 from common.access import cli as access_cli
 from common.data import names as datasets
 from common.events import Emit
+from common.installation.cli import completion, version_option
 from common.models import names
 from fedserver import presets
 from fedserver.config import RunConfig
@@ -38,24 +39,19 @@ TASK_KEYS = (
 """What a file that describes a task may say."""
 
 
-class OrWord(click.ParamType[Any]):
-    """A number, or a word that stands for None."""
+def or_word(kind: type[int] | type[float], word: str) -> Callable[[Any], Any]:
+    """A type for click: a number, or a word that stands for None."""
+    expected = "a whole number" if kind is int else "a number"
 
-    name = "number"
-
-    def __init__(self, kind: type[int] | type[float], word: str) -> None:
-        self._kind = kind
-        self._word = word
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or None."""
-        if value == self._word:
+    def number(value: Any) -> Any:
+        if value == word:
             return None
         try:
-            return self._kind(value)
-        except (TypeError, ValueError):
-            number = "a whole number" if self._kind is int else "a number"
-            self.fail(f"expected {number} or {self._word}, got {value!r}", param, ctx)
+            return kind(value)
+        except (TypeError, ValueError) as error:
+            raise click.BadParameter(f"expected {expected} or {word}, got {value!r}") from error
+
+    return number
 
 
 def run_options(function: Any) -> Any:
@@ -110,7 +106,7 @@ def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     if described.choices:
         attributes["type"] = click.Choice(described.choices)
     elif described.word_for_none:
-        attributes["type"] = OrWord({"int": int, "float": float}[kind], described.word_for_none)
+        attributes["type"] = or_word({"int": int, "float": float}[kind], described.word_for_none)
     elif kind.startswith("tuple"):
         attributes |= {"multiple": True, "type": float if "float" in kind else str}
     elif kind != "bool":
@@ -173,6 +169,7 @@ def _prefer_the_stronger(settings: dict[str, Any], *names: str) -> None:
     context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
     epilog=commandline.example("fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051"),
 )
+@version_option
 def main() -> None:
     """Serve a federated training run, or ask a running server what it does."""
 
@@ -243,8 +240,5 @@ def run(
     raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-main.add_command(console.status)
-main.add_command(console.health)
-main.add_command(console.evict)
-main.add_command(keys.certs)
-main.add_command(keys.tokens)
+for command in (console.status, console.health, console.evict, keys.certs, keys.tokens, completion):
+    main.add_command(command)
