@@ -53,8 +53,8 @@ def environment(python: str, end: str, requirements: list[str]) -> Path:
     note, content = folder / "requirements.txt", "\n".join([python, *requirements])
     if not note.exists() or note.read_text() != content:
         subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
-        pip = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--prefer-binary"]
-        subprocess.run([*pip, *requirements], cwd=ROOT, check=True)
+        pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--prefer-binary", *requirements], cwd=ROOT, check=True)
         note.write_text(content)
     return folder / "bin" / "python"
 
@@ -71,7 +71,7 @@ def versions(python: Path) -> str:
 def passes(python: Path) -> bool:
     """Runs the tests."""
     files = [f"tests/{name}.py" for name in TESTS]
-    command = [python, "-m", "pytest", "-p", "no:cacheprovider", *files]
+    command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *files]
     return subprocess.run(command, cwd=ROOT).returncode == 0
 
 

@@ -39,8 +39,8 @@ class Environment:
     def of(cls, folder: Path, wheel: Path, extras: str = "") -> Environment:
         """Makes one, with the versions that the project is tested with."""
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pins = ["-c", ROOT / "requirements.txt"]
-        pip = [folder / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip = [str(folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        pins = ["-c", str(ROOT / "requirements.txt")]
         subprocess.run([*pip, f"{wheel}{extras}", *pins], check=True)
         (folder / "away").mkdir()
         return cls(folder / "bin", folder / "away")
