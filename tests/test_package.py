@@ -120,6 +120,11 @@ def test_captures_are_read_without_any_extra_and_packets_are_not(base: Environme
     assert "pip install 'fedpvr[wire]'" in refused.stderr
 
 
+@pytest.mark.parametrize("command", ["presets", "partition --num-clients 3"])
+def test_the_lab_can_do_something_without_any_extra_too(base: Environment, command: str) -> None:
+    assert base.run("fedlab", *command.split()).returncode == 0
+
+
 @pytest.fixture
 def installed(client: Environment) -> Iterator[Federation]:
     """Processes of the installed programs."""
