@@ -3,25 +3,32 @@
 # On amd64 the usual package index has torch with CUDA only, several gigabytes. The address of the index with PyTorch's CPU
 # builds is on PyTorch's installation page; given as EXTRA_INDEX it makes the image small:
 #   docker build --build-arg EXTRA_INDEX=ADDRESS -t fedpvr .
+#
+# EXTRAS are those of pyproject.toml. Without any of them it is an image for a server that needs no torch (docs/install.md):
+#   docker build --build-arg EXTRAS= -t fedpvr-server .
 
 FROM python:3.11-slim-bookworm AS packages
 ARG EXTRA_INDEX=
+ARG EXTRAS="client lab wire"
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY pyproject.toml requirements.txt ./
 # What the project needs to run and nothing else, in the versions it is tested with.
 RUN python -m venv --without-pip /opt/fedpvr \
-    && python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' \
+    && python -c 'import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+        extras = [name for extra in sys.argv[1:] for name in project["optional-dependencies"][extra]]; \
+        print(*project["dependencies"], *(name for name in extras if not name.startswith("fedpvr[")), sep="\n")' $EXTRAS \
         > needed.txt \
     && pip --python /opt/fedpvr/bin/python install --no-compile -r needed.txt -c requirements.txt \
         ${EXTRA_INDEX:+--extra-index-url "$EXTRA_INDEX"} \
     && cd /opt/fedpvr/lib/python3.11/site-packages \
     && rm -rf torch/include torch/share torch/test matplotlib/mpl-data/sample_data \
-    && find torch/bin -type f ! -name torch_shm_manager -delete \
+    && find . -path ./torch/bin/torch_shm_manager -o -path './torch/bin/*' -type f -delete \
     && find . -type d -name tests -prune -exec rm -rf {} + \
     # Bytecode of what is really imported: starts fast without the 150 MB of all the rest.
     && /opt/fedpvr/bin/python -c 'import google_crc32c, grpc.aio, grpc_health.v1.health, grpc_reflection.v1alpha.reflection, \
-        click, numpy, rich.table, safetensors.torch, torch'
+        click, numpy, rich.table, safetensors.numpy' \
+    && if [ -d torch ]; then /opt/fedpvr/bin/python -c 'import safetensors.torch, torch'; fi
 
 FROM packages AS code
 COPY . .

@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks test-browser \
-	test-prometheus test-trackers lint format proto docs docs-site bench \
+	test-prometheus test-trackers test-package test-ranges lint format proto docs docs-site bench \
 	bench-link bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -72,6 +72,12 @@ test-notebooks: venv  ## Execute the notebooks in docs/notebooks (a minute or tw
 
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
 	$(BIN)/pytest -n 2 --dist worksteal -m "not ($(APART))" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+
+test-package: venv  ## Build the package, install it into clean environments and train with it away from here.
+	$(BIN)/pytest -m slow tests/test_package.py
+
+test-ranges: venv  ## Run a choice of tests with the lowest and the newest versions that pyproject.toml allows.
+	$(BIN)/python -m tests.ranges $(PYTHON) $(FLAGS)
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .
@@ -141,14 +147,15 @@ audit: venv  ## Look for secrets in the tree and for known vulnerabilities of de
 
 # The environment is rebuilt only when the pins change; the copy inside it says which pins it has.
 venv:
-	@cmp -s requirements.txt .venv/requirements.txt || { set -e; \
+	@cat requirements.txt proto/generator.txt | cmp -s - .venv/requirements.txt || { set -e; \
 		echo "setting up .venv (once, a minute or two) ..."; \
 		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say: make PYTHON=python3.11")'; \
 		rm -rf .venv; $(PYTHON) -m venv .venv; \
 		$(PIP_INSTALL) -r requirements.txt; \
+		$(PIP_INSTALL) --no-deps -r proto/generator.txt; \
 		$(PIP_INSTALL) --no-deps --no-build-isolation -e .; \
-		cp requirements.txt .venv/requirements.txt; }
+		cat requirements.txt proto/generator.txt > .venv/requirements.txt; }
 
 clean:  ## Remove the environment and everything generated but not committed.
-	rm -rf .venv .venv-flower .mypy_cache .ruff_cache .pytest_cache build dist runs
+	rm -rf .venv .venv-flower .venv-lowest .venv-newest .mypy_cache .ruff_cache .pytest_cache build dist runs
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 
 from common.errors import ConfigError, ExitCode, FedError
 from common.events import Emit, JsonLog, Level, TextLog
-from common.installed.table import Table
+from common.installation import extras
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
@@ -90,9 +90,14 @@ class Group(click.Group):
 
     command_class = Command
 
+    def __init__(self, *arguments: Any, extra: str = "", **attributes: Any) -> None:
+        """`extra` is the one of this package that all commands of the group can do with."""
+        super().__init__(*arguments, **attributes)
+        self.extra = extra
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command."""
-        with errors_in_one_line():
+        with errors_in_one_line(extra=self.extra):
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt:
@@ -100,7 +105,7 @@ class Group(click.Group):
 
 
 @contextmanager
-def errors_in_one_line(whose: str = "") -> Iterator[None]:
+def errors_in_one_line(whose: str = "", extra: str = "") -> Iterator[None]:
     """Ends the block with a line and an exit code for every known error; `whose` says of which client."""
     prefix = f"Error: {whose}: " if whose else "Error: "
     try:
@@ -108,6 +113,11 @@ def errors_in_one_line(whose: str = "") -> Iterator[None]:
     except FedError as error:
         click.echo(f"{prefix}{error}", err=True)
         raise SystemExit(error.exit_code) from error
+    except ModuleNotFoundError as error:
+        if (known := extras.missing(error, extra)) is None:
+            raise
+        click.echo(f"{prefix}{known}", err=True)
+        raise SystemExit(known.exit_code) from error
     except BrokenPipeError as error:
         if whose:
             raise SystemExit(ExitCode.FAILED) from error
@@ -144,20 +154,6 @@ def settings_file(
 def example(*lines: str) -> str:
     """The end of a command's help: how it is used."""
     return "\b\nExample:\n" + "\n".join(f"    {line}" for line in lines)
-
-
-class OneOf(click.Choice[str]):
-    """One of some words. Of a table, the help shows what is built in; the rest is looked for when needed."""
-
-    def __init__(self, words: Collection[str]) -> None:
-        super().__init__(tuple(words.built_in if isinstance(words, Table) else words))
-        self._words = words
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The word itself."""
-        if value not in self._words:
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, self._words))}.", param, ctx)
-        return value
 
 
 def option(section: str, *names: str, **attributes: Any) -> Callable[[Any], Any]:

@@ -110,6 +110,8 @@ def _require_free(name: str, dotted: str, file: Path) -> None:
         return
     origin = getattr(loaded, "__file__", None)
     if origin is None or Path(origin).absolute() != file:
+        if dotted == __package__:
+            raise ConfigError(f"{name}: {dotted!r} is a package of FedPVR's own; rename your {file.name}")
         raise ConfigError(f"{name}: {dotted!r} is another module already, {origin}; rename yours")
 
 

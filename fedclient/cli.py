@@ -16,6 +16,7 @@ from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
+from common.installation.cli import version_option
 from common.processes import memory
 from fedclient.check.cli import check_command
 from fedclient.flags import Flags, rate, threads
@@ -37,6 +38,7 @@ ALLOWED = "Permissions"
     context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDCLIENT"},
     epilog=commandline.example("fedclient run --server 127.0.0.1:50051 --name clinic-a"),
 )
+@version_option
 def main() -> None:
     """Take part in a federated training run."""
 

@@ -18,6 +18,8 @@ from common.data import datasets
 from common.data.partition_file import write_partition
 from common.errors import ConfigError
 from common.events import Emit
+from common.installation import extras
+from common.installation.cli import version_option
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
 from fedlab.plugins import cli as plugins
@@ -28,9 +30,11 @@ from fedserver.worker.partition import class_counts, dirichlet_partition
 
 @click.group(
     cls=commandline.Group,
+    extra="lab",
     context_settings=commandline.CONTEXT,
     epilog=commandline.example("fedlab demo", "fedlab model vgg11 --num-classes 10"),
 )
+@version_option
 def main() -> None:
     """The lab bench around a federation: demo, simulations, experiments, partitions, model cards."""
 
@@ -55,6 +59,7 @@ def demo(
     from fedlab.demo import DemoConfig, run_demo
     from fedlab.progress import bars_for
 
+    extras.require("torch", "lab")
     folder = out or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     config = DemoConfig(folder=folder, clients=clients, rounds=rounds, alpha=alpha, seed=seed)
     console = Console(stderr=as_json)

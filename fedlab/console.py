@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fedlab.demo import TARGET, DemoRow
-from fedlab.experiments.compare import ComparisonRow
-from fedlab.models.card import ModelCard
 from fedserver.worker.partition import Indices
+
+if TYPE_CHECKING:  # These import torch, which not every command needs.
+    from fedlab.experiments.compare import ComparisonRow
+    from fedlab.models.card import ModelCard
 
 BARS = " ▁▂▃▄▅▆▇█"
 MAX_COLUMNS = 10

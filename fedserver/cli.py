@@ -17,11 +17,13 @@ from common import commandline
 from common.access import cli as access_cli
 from common.data import names as datasets
 from common.events import Emit
+from common.installation.cli import completion, version_option
 from common.models import names
 from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
 from fedserver.dashboard import cli as dashboards
+from fedserver.flag_types import OneOf, or_word
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
@@ -30,26 +32,6 @@ from fedserver.track import cli as track_cli
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
 TASK_KEYS = (*(each.name for each in fields(Task)), "model", "width", "augment", "svr", "personal", "freeze")
 """What a file that describes a task may say."""
-
-
-class OrWord(click.ParamType[Any]):
-    """A number, or a word that stands for None."""
-
-    name = "number"
-
-    def __init__(self, kind: type[int] | type[float], word: str) -> None:
-        self._kind = kind
-        self._word = word
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or None."""
-        if value == self._word:
-            return None
-        try:
-            return self._kind(value)
-        except (TypeError, ValueError):
-            number = "a whole number" if self._kind is int else "a number"
-            self.fail(f"expected {number} or {self._word}, got {value!r}", param, ctx)
 
 
 def run_options(function: Any) -> Any:
@@ -102,9 +84,9 @@ def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     kind = str(declared.type).removesuffix(" | None")
     attributes: dict[str, Any] = {"default": declared.default, "metavar": described.metavar}
     if described.choices:
-        attributes["type"] = commandline.OneOf(described.choices)
+        attributes["type"] = OneOf(described.choices)
     elif described.word_for_none:
-        attributes["type"] = OrWord({"int": int, "float": float}[kind], described.word_for_none)
+        attributes["type"] = or_word({"int": int, "float": float}[kind], described.word_for_none)
     elif kind.startswith("tuple"):
         attributes |= {"multiple": True, "type": float if "float" in kind else str}
     elif kind != "bool":
@@ -167,6 +149,7 @@ def _prefer_the_stronger(settings: dict[str, Any], *names: str) -> None:
     context_settings=commandline.CONTEXT | {"auto_envvar_prefix": "FEDSERVER"},
     epilog=commandline.example("fedserver run --num-clients 4 --rounds 20 --listen 127.0.0.1:50051"),
 )
+@version_option
 def main() -> None:
     """Serve a federated training run, or ask a running server what it does."""
 
@@ -242,5 +225,12 @@ def run(
         raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-for command in (*console.COMMANDS, dashboards.dashboard, keys.certs, keys.tokens, track_cli.track):
+for command in (
+    *console.COMMANDS,
+    dashboards.dashboard,
+    keys.certs,
+    keys.tokens,
+    track_cli.track,
+    completion,
+):
     main.add_command(command)

@@ -13,6 +13,7 @@ import click
 
 from common import commandline
 from common.errors import ConfigError, ExitCode
+from common.installation.cli import version_option
 from common.records.form import plain
 from fedwire.inputs import Source, require_found
 
@@ -58,6 +59,7 @@ def _json(document: Any) -> None:
     context_settings=commandline.CONTEXT,
     epilog=commandline.example("fedwire stats run.fedwire", "fedwire ls run.fedwire --round 2"),
 )
+@version_option
 def main() -> None:
     """Look at the wire traffic of a run: what every byte was for.
 

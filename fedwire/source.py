@@ -15,7 +15,6 @@ from common.wire.calls import SERVICE
 from common.wire.capture import CaptureRecord, CaptureWriter, RecordFile, is_capture, read_records
 from common.wire.codec_choice import CODECS
 from common.wire.messages import DIRECTIONS, CallFollower, CallReader, Content
-from fedwire.pcap.packets import grpc_messages, server_ports
 
 MAX_PORTS = 10
 """That are named of a capture in which nothing was found."""
@@ -178,6 +177,8 @@ def open_capture(
 
 def convert(path: Path, port: int | None, out: Path, problem: Callable[[str], None]) -> None:
     """Writes the messages of a packet capture into a capture file."""
+    from fedwire.pcap.packets import grpc_messages, server_ports  # These need a library that captures do not.
+
     if out.exists():
         raise ConfigError(f"{out} exists already; choose another file")
     writer = CaptureWriter(out, lambda event: problem(event.text()), flag="--out")

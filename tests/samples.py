@@ -34,7 +34,7 @@ def _fill(message: Message, field: Any, text: str) -> None:
     place: Any = getattr(message, field.name)
     if field.message_type is not None:
         inner = sample(field.message_type._concrete_class, text)
-        if field.is_repeated:
+        if hasattr(place, "append"):
             place.append(inner)
         else:
             place.CopyFrom(inner)
@@ -44,7 +44,7 @@ def _fill(message: Message, field: Any, text: str) -> None:
         value = text.encode() if field.type == Field.TYPE_BYTES else text
     elif field.cpp_type in _FLOATS:
         value = 1.0
-    if field.is_repeated:
+    if hasattr(place, "append"):
         place.append(value)
     else:
         setattr(message, field.name, value)

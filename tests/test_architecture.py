@@ -26,7 +26,13 @@ MAY_IMPORT = {
     "fedlab": {"common", "fedpvr", "fedserver", "fedclient", "fedwire", "fedlab"},
 }
 ONLY_IN = {
-    "click": ("common/commandline.py", "*/cli.py", "fedserver/keys/cli.py", "fedclient/keys/cli.py"),
+    "click": (
+        "common/commandline.py",
+        "fedserver/flag_types.py",
+        "*/cli.py",
+        "fedserver/keys/cli.py",
+        "fedclient/keys/cli.py",
+    ),
     "fcntl": ("common/locks.py",),
     "cryptography": ("common/access", "fedserver/keys", "fedclient/keys"),
     "grpc": (

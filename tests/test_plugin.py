@@ -66,6 +66,7 @@ def test_names_that_are_not_module_and_factory_are_refused(here: Path, name: str
         (".", "sys.py", "sys:f", "is another module already"),
         (".", "__main__.py", "__main__:f", "is another module already"),
         ("torch", "__init__.py", "torch:f", "is another module already"),
+        (".", "common.py", "common:f", "'common' is a package of FedPVR's own; rename your common.py$"),
         ("Downloads/some_zip", "evil.py", "Downloads.some_zip.evil:f", "no module 'Downloads'"),
         ("Downloads", "evil.py", "Downloads.evil:f", "no module 'Downloads'"),
         (".", "script.py", "script.__builtins__:exec", "no module 'script'"),

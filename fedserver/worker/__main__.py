@@ -28,6 +28,7 @@ from common.data.partition_file import read_partition
 from common.errors import ConfigError, DataError, FedError, RunError
 from common.evaluate import judged, scores
 from common.events import TextLog
+from common.installation import extras
 from common.models.build import build_model, check_fit, classifier_names, tensor_specs
 from common.models.memory_format import memory_format
 from common.models.spec import ModelSpec
@@ -210,7 +211,8 @@ def _answer(worker: Worker, request: Request, flat: Flat | None) -> list[bytes |
             return [encoded(Reply(evaluation=worker.evaluate(flat)))]
         raise RunError(f"the worker does not know {request}")
     except Exception as error:
-        known = error if isinstance(error, FedError) else RunError(f"the worker failed: {error!r}")
+        absent = extras.missing(error) if isinstance(error, ModuleNotFoundError) else None
+        known = error if isinstance(error, FedError) else absent or RunError(f"the worker failed: {error!r}")
         return [encoded(Reply(failure=Failure(error=str(known), exit_code=known.exit_code)))]
 
 

@@ -7,6 +7,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from common.errors import ConfigError, FedError
+from common.installation import extras
 from fedserver.worker.messages import Failure, Reply, encoded, request_of
 from fedserver.worker.task_run import needs_torch
 
@@ -20,5 +21,7 @@ def tell(connection: int, error: ImportError) -> None:
             why = needs_torch(request.prepare) if request.prepare is not None else ""
         except FedError as unreadable:
             why = str(unreadable)
+        if isinstance(error, ModuleNotFoundError) and extras.missing(error):
+            why += f", or {extras.remedy('torch')}"
         known = ConfigError(f"this run needs torch at the server, which fails to import ({error}): {why}")
         server.send_bytes(encoded(Reply(failure=Failure(error=str(known), exit_code=known.exit_code))))

@@ -5,7 +5,7 @@ import warnings
 
 from fedpvr.v1 import federation_pb2 as fedpvr_dot_v1_dot_federation__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in fedpvr/v1/federation_pb2_grpc.py depends on'
+        + f' but the generated code in fedpvr/v1/federation_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class FederationStub:
+class FederationStub(object):
     """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
@@ -97,7 +97,7 @@ class FederationStub:
                 _registered_method=True)
 
 
-class FederationServicer:
+class FederationServicer(object):
     """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.
@@ -247,7 +247,7 @@ def add_FederationServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Federation:
+class Federation(object):
     """One training run. A client calls Join once, then PullRound and PushUpdate in turn until PullRound says that the run
     is finished. All calls go from client to server; hyper-parameters travel in the round header, so a client needs only
     an address, a name and data.

@@ -1,0 +1,1 @@
+"""What is installed beside this package, and how a shell is told of its commands."""
