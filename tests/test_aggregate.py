@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import numpy as np
@@ -144,7 +145,7 @@ def test_the_result_does_not_depend_on_the_number_of_cores(
     found = []
     for threads in (1, 2, 4):
         monkeypatch.setattr(cores, "MOST", threads)
-        monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
         found.append(everything())
     assert found[0] == found[1] == found[2]
 

@@ -28,6 +28,9 @@ from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
 from fedserver.worker.process import TorchWorker
 
+KEPT_BYTES = 256 << 20
+"""Of variates that a simulation has in memory too: a server's own memory does not grow with its clients."""
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -79,7 +82,14 @@ async def prepare(
         up=up,
         run_dir=run_dir,
         checkpoints=(LateCheckpoints if in_process else Checkpoints)(folder / "checkpoints", layout),
-        variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
+        variates=Variates(
+            folder / "ledger",
+            archive,
+            layout,
+            method,
+            config.prox_weight,
+            kept_bytes=KEPT_BYTES if in_process else 0,
+        ),
         spool=Spool(folder / "spool", up, layout, in_files=bool(config.cka)),
         frozen=FrozenTensors(classes.frozen, classes.picked(prepared.x0, classes.frozen)),
         in_process=in_process,

@@ -25,8 +25,16 @@ class Variates:
     """The variates of all clients of a run."""
 
     def __init__(
-        self, folder: Path, archive: Path, layout: Layout, algorithm: Algorithm, prox_weight: float
+        self,
+        folder: Path,
+        archive: Path,
+        layout: Layout,
+        algorithm: Algorithm,
+        prox_weight: float,
+        *,
+        kept_bytes: int = 0,
     ) -> None:
+        """`kept_bytes` of what is written are in memory too, and need not be read again."""
         self._folder = folder
         self._archive = archive
         self._model_layout = layout
@@ -39,6 +47,9 @@ class Variates:
         """||c_i|| by client index."""
         self.changed: set[int] = set()
         """Clients of whose last update not all counted: the variate here is not the one they computed."""
+        self._room = kept_bytes // max(1, self.layout.num_bytes)
+        self._kept: dict[Path, Flat] = {}
+        """By their files; nobody writes into them."""
         self._staged: set[Path] = set()
         """What was written of the open round."""
         self._outdated: list[Path] = []
@@ -75,8 +86,11 @@ class Variates:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
         if i not in self.counted or not self.layout.specs:
             return None
+        path = self._path(i, self.counted[i])
+        if path in self._kept:
+            return self._kept[path]
         try:
-            return safetensors_files.read(self._path(i, self.counted[i]), self.layout)
+            return safetensors_files.read(path, self.layout)
         except StateError as error:
             raise StateError(f"{error}; a server that is started again goes on from before it") from error
 
@@ -88,6 +102,8 @@ class Variates:
             path = self._path(i, r)
             safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
             self._staged.add(path)
+            if path in self._kept or len(self._kept) < self._room:
+                self._kept[path] = new
             arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
             self.norms[i] = norm(arrays)
 
@@ -103,6 +119,7 @@ class Variates:
         """Takes note that a client's update entered round r, which counts."""
         if self.layout.specs and i in self.counted:
             self._outdated.append(self._path(i, self.counted[i]))
+            self._kept.pop(self._path(i, self.counted[i]), None)
         self._staged.discard(self._path(i, r))
         self.counted[i] = r
 
