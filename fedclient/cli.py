@@ -16,6 +16,7 @@ from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
+from common.processes import memory
 from fedclient.check.cli import check_command
 from fedclient.flags import Flags, rate, threads
 from fedclient.keys.cli import certs as certs_group
@@ -204,11 +205,12 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
 
 def _load() -> None:
     """What `--help` and wrong flags do not wait for: torch and gRPC, before either has a thread."""
-    import torch
+    with memory.loading():
+        import torch
 
-    torch.set_num_threads(1)
-    import_grpc_quietly()
-    import fedclient.run.live  # noqa: F401
+        torch.set_num_threads(1)
+        import_grpc_quietly()
+        import fedclient.run.live  # noqa: F401
 
 
 main.add_command(check_command(run, _load))

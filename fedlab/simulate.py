@@ -1,8 +1,8 @@
-"""A federation in one process, without sockets: the same code on both sides, the same messages and results.
+"""A federation in one process, without sockets: the same code on both sides, the same results and counts.
 
 The server's event loop runs in a thread; the clients take their turns one after the other in the caller's.
-Messages are encoded, counted, checked and decoded as on the wire, so byte counts and final weights equal
-those of a run over gRPC.
+Tensors change hands in memory (`fedlab.direct`); their frames are counted and not made, so byte counts and
+final weights equal those of a run over gRPC.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import asyncio
 import secrets
 import sys
 import tempfile
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,6 @@ from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, Layout
 from common.tensors.torch_views import bind
-from common.wire.calls import Call
-from common.wire.chunks import CHUNK_BYTES
 from fedclient.config import ClientConfig
 from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
@@ -39,17 +37,17 @@ from fedclient.run.daemon import Daemon
 from fedclient.run.prepare import Build
 from fedclient.site import Site
 from fedclient.store.memory_state import MemoryState
-from fedserver.access.authenticate import Caller
+from fedlab.direct.connection import HandedConnection
+from fedlab.direct.loop import Loop
+from fedlab.direct.rooms import Rooms
+from fedlab.direct.service import HandedService
+from fedlab.direct.transport import HandedTransport
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
 from fedserver.results.summary import tell_of_the_end
-from fedserver.rpc.service import Service
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import Prepared, Similarity
-
-T = TypeVar("T")
-_CALLER = Caller("")
 
 
 def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
@@ -61,22 +59,25 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     if config.has_task:
         raise ConfigError("a simulation has all data itself; give --dataset instead of a task")
     torch.set_num_threads(1)
-    with RunDir(run_path, resume=False) as run_dir, _Loop() as loop:
+    with RunDir(run_path, resume=False) as run_dir, Loop() as loop, closing(Rooms()) as rooms:
         federation = loop.call(_assembled(config, run_dir, emit))
         running = loop.start(federation.rounds.run())
-        connections = [
-            Connection(_Transport(loop, federation.service), f"client-{i}") for i in range(config.num_clients)
-        ]
+        connections = _connected(federation, loop, rooms, config.num_clients)
         seats = _join_all(connections, running)
         with tempfile.TemporaryDirectory(dir=run_path, prefix=".clients-") as scratch:
-            _take_turns(config, federation, connections, seats, Path(scratch))
+            _take_turns(config, federation, connections, seats, rooms, Path(scratch))
         running.result()
         run_dir.write_traffic(federation.traffic.whole())
     tell_of_the_end(federation.board, federation.members, run_path, emit)
 
 
 def _take_turns(
-    config: RunConfig, federation: Federation, connections: list[Connection], seats: list[Seat], scratch: Path
+    config: RunConfig,
+    federation: Federation,
+    connections: list[Connection],
+    seats: list[Seat],
+    rooms: Rooms,
+    scratch: Path,
 ) -> None:
     """All rounds and the end. Clients are made when they are drawn; names are in the order of indices."""
     # A model is bound to its client's tensors in every turn, and a built-in one holds nothing else.
@@ -85,7 +86,9 @@ def _take_turns(
     some = config.clients_per_round not in (None, config.num_clients)
     clients: dict[int, Daemon] = {}
     for r in range(1, config.rounds + 1):
-        for i in federation.members.drawn(config.seed, r, config.clients_per_round):
+        drawn = federation.members.drawn(config.seed, r, config.clients_per_round)
+        rooms.open(len(drawn))
+        for i in drawn:
             if i not in clients:
                 state = MemoryState(scratch if some else None, frozen)
                 clients[i] = _client(f"client-{i}", config, state, build)
@@ -98,7 +101,16 @@ def _take_turns(
 
 
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, _InProcessWorker(), emit, takes_turns=True)
+    run_id, worker = secrets.token_hex(6), _InProcessWorker()
+    return assemble(config, run_id, run_dir, worker, emit, serve=HandedService, in_process=True)
+
+
+def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: int) -> list[Connection]:
+    service = federation.service
+    assert isinstance(service, HandedService), "it was asked for"
+    return [
+        HandedConnection(HandedTransport(loop, service), f"client-{i}", rooms) for i in range(num_clients)
+    ]
 
 
 def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:
@@ -138,78 +150,6 @@ def _join_all(connections: list[Connection], running: Future[None]) -> list[Seat
         if not left:
             break
     return [future.result() for future in joining]
-
-
-class _Loop:
-    """An event loop in a thread of its own."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-
-    def __enter__(self) -> _Loop:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # Whoever still waits hears of the end before the loop stops, or would wait for ever.
-        self.call(self._cancel_all())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Lets a coroutine run."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Waits for a coroutine."""
-        return self.start(work).result()
-
-
-class _Transport:
-    """Calls the service directly."""
-
-    def __init__(self, loop: _Loop, service: Service) -> None:
-        self._loop = loop
-        self._service = service
-
-    @property
-    def chunk_bytes(self) -> int:
-        """As over gRPC."""
-        return CHUNK_BYTES
-
-    def ask(self, call: Call, request: bytes) -> bytes:
-        """The reply, once the server's loop has it."""
-        reply: bytes = self._loop.call(getattr(self._service, call.method)(request, _CALLER))
-        return reply
-
-    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
-        """All replies, once the last one is there."""
-
-        async def received() -> list[bytes]:
-            return [frame async for frame in getattr(self._service, call.method)(request, _CALLER)]
-
-        return iter(self._loop.call(received()))
-
-    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
-        """The reply, once the server's loop has read all frames."""
-
-        async def sent() -> AsyncIterator[bytes]:
-            for frame in frames:
-                yield frame
-
-        reply: bytes = self._loop.call(getattr(self._service, call.method)(sent(), _CALLER))
-        return reply
-
-    def close(self) -> None:
-        """Nothing to hang up."""
 
 
 class _InProcessWorker:

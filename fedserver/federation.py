@@ -38,19 +38,23 @@ def assemble(
     emit: Emit,
     capture: CaptureWriter | None = None,
     *,
-    takes_turns: bool = False,
+    serve: type[Service] = Service,
+    in_process: bool = False,
     canary: bool = False,
 ) -> Federation:
     """A federation that is ready to run; must be called on its event loop.
 
-    Where clients take turns, most are silent most of the time. `canary`: they rehearse before round 1.
+    `serve` answers calls. `in_process`: clients live here and take turns, so that most are silent most of
+    the time. `canary`: they rehearse before round 1.
     """
     emit = sparing(of_run(emit, run_id))
     working = config.clients_per_round or config.num_clients
-    presence = Presence(Leases(config.lease), working, emit, expects_signs=not takes_turns)
+    presence = Presence(Leases(config.lease), working, emit, expects_signs=not in_process)
     members = Members(config.num_clients, config.min_clients, presence, emit)
     board = Board()
     traffic = Traffic(lambda name: name in members.by_name, capture)
-    service = Service(config, run_id, members, board, traffic, emit)
-    rounds = Rounds(config, run_id, run_dir, worker, members, board, traffic, emit, canary=canary)
+    service = serve(config, run_id, members, board, traffic, emit)
+    rounds = Rounds(
+        config, run_id, run_dir, worker, members, board, traffic, emit, canary=canary, in_process=in_process
+    )
     return Federation(members, board, traffic, service, rounds)

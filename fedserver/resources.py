@@ -7,6 +7,7 @@ next x beside this one in memory.
 
 from __future__ import annotations
 
+import gc
 import resource
 
 from common.errors import ConfigError
@@ -33,8 +34,9 @@ def allow_files(num_clients: int) -> None:
 
 
 def keep_pages() -> None:
-    """Settles how memory is kept."""
+    """Settles how memory is kept; what was imported is never garbage, and no round looks through it."""
     memory.keep_pages(KEPT_BYTES)
+    gc.freeze()
 
 
 def give_back(transfers: int) -> None:

@@ -46,6 +46,7 @@ ONLY_IN = {
         "fedclient/rpc",
         "fedclient/store",
         "fedwire",
+        "fedlab/direct",
     ),
     "torch": (
         "common/tensors/torch_views.py",

@@ -65,6 +65,13 @@ def test_numbers_that_are_not_finite_are_found(dtype: str, bad: float) -> None:
     assert not all_finite(from_float64(np.array([1.0, bad]), dtype), dtype)
 
 
+@pytest.mark.parametrize(("dtype", "large"), [("float32", 3e38), ("float64", 1e308), ("bfloat16", 3e38)])
+def test_large_numbers_are_finite_though_their_squares_are_not(dtype: str, large: float) -> None:
+    stored = from_float64(np.array([[large, -large], [0.0, large]]), dtype)
+    assert all_finite(stored, dtype)
+    assert all_finite(stored.T[::2], dtype)
+
+
 def test_integers_are_rounded_and_always_finite() -> None:
     assert from_float64(np.array([1.5, 2.5, -0.4]), "int64").tolist() == [2, 2, 0]
     assert all_finite(np.array([1, 2]), "int64")

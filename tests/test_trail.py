@@ -14,6 +14,7 @@ from common.events import Event, unheard
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from fedlab import simulate
+from fedlab.direct.loop import Loop
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundEvaluated, RoundOpened
 from fedserver.store.run_dir import RunDir
@@ -96,7 +97,7 @@ def test_a_run_that_was_stopped_in_its_evaluations_makes_up_for_those_that_are_d
     (tmp_path / "run" / "rounds.jsonl").write_text(text)
     (tmp_path / "run" / "conformal.json").unlink()
     events: list[Event] = []
-    with RunDir(tmp_path / "run", resume=True) as run_dir, simulate._Loop() as loop:
+    with RunDir(tmp_path / "run", resume=True) as run_dir, Loop() as loop:
         federation = loop.call(simulate._assembled(config, run_dir, events.append))
         loop.call(federation.rounds.run())
     assert [event.round for event in events if isinstance(event, RoundEvaluated)] == made_up_for

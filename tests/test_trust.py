@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
 from common.errors import ConfigError, LeftOutError, RunError
-from common.server_step import aggregate
+from common.server_step import center
 from common.server_step.robust import CUT, VARIATE_ROOM, Clip, Robustness, Size, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from fedclient.store.stored_update import Sender, StoredUpdate
@@ -101,7 +101,7 @@ def test_a_trimmed_mean_cuts_one_at_least(honest: Any, wild: float) -> None:
 def test_elements_are_handled_in_pieces_without_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     updates = np.random.default_rng(0).normal(size=(5, 12))
     whole = step("median", updates, np.zeros(12))
-    monkeypatch.setattr(aggregate, "STACK_ELEMENTS", 10)
+    monkeypatch.setattr(center, "STACK_ELEMENTS", 10)
     np.testing.assert_array_equal(step("median", updates, np.zeros(12)), whole)
 
 

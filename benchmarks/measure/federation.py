@@ -200,14 +200,45 @@ def measured(model: str, num_clients: int, rounds: int, algorithm: str = "fedavg
             )
 
 
+@dataclass(frozen=True)
+class Simulated:
+    """What rounds of `fedlab simulate` took, without the first."""
+
+    best_s: float
+    """From one round's close to the next one's."""
+    median_s: float
+    cpu_s: float
+    """A round."""
+    anon_mb: float
+    """Peak of RssAnon: the memory of server and clients, without what is in files."""
+    first_close_s: float
+    """From the start of the process."""
+
+
+def simulated(
+    model: str, num_clients: int, rounds: int, algorithm: str = "fedavg", drawn: int | None = None
+) -> Simulated:
+    """Runs a simulation to its end; `drawn` clients take part in each round, or all."""
+    with scratch() as folder:
+        flags = settings(model, num_clients, rounds, algorithm, folder)[2:]
+        flags += ["--clients-per-round", str(drawn)] if drawn is not None else []
+        simulate = ServerProcess([*flags, "--run-dir", "run"], folder, ("-P", "-m", "fedlab", "simulate"))
+        memory = processes.PeakMemory({"anon": lambda: processes.memory_mb(simulate.pid, "RssAnon")})
+        with closing(simulate), memory:
+            first = simulate.wait_for("round_closed", ALL_ROUNDS_S, round=1)[0]
+            before = processes.exact_cpu_seconds(simulate.pid)
+            simulate.wait_for("round_closed", ALL_ROUNDS_S, round=rounds)
+            cpu = processes.exact_cpu_seconds(simulate.pid) - before
+            closes = [simulate.wait_for("round_closed", round=r)[0] for r in range(1, rounds + 1)]
+        took = [b - a for a, b in itertools.pairwise(closes)]
+        peak = memory.peak_mb["anon"]
+        return Simulated(min(took), median(took), cpu / len(took), peak, first - simulate.started)
+
+
 def simulation_seconds(model: str, num_clients: int, rounds: int) -> tuple[float, float]:
     """Of `fedlab simulate`: the median round without the first, and from the start to the first close."""
-    with scratch() as folder:
-        flags = settings(model, num_clients, rounds, "fedavg", folder)[2:]
-        simulate = ServerProcess([*flags, "--run-dir", "run"], folder, ("-P", "-m", "fedlab", "simulate"))
-        with closing(simulate):
-            closes = [simulate.wait_for("round_closed", round=r)[0] for r in range(1, rounds + 1)]
-            return median(b - a for a, b in itertools.pairwise(closes)), closes[0] - simulate.started
+    found = simulated(model, num_clients, rounds)
+    return found.median_s, found.first_close_s
 
 
 def shapes_of(model: str) -> dict[str, tuple[int, ...]]:

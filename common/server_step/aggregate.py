@@ -16,23 +16,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from common.server_step.cores import shared_out
 from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square, write_float64
-from common.server_step.robust import Center
 from common.server_step.rules import Rules
-from common.tensors.layout import Flat, Float64, Layout, Purpose, from_float64, to_float64
+from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 from common.tensors.mapped_files import let_go
 
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
-STACK_ELEMENTS = 1 << 22
-"""Numbers of all clients that are put side by side at a time, whatever the number of clients."""
-LARGE_BYTES = 1 << 20
-"""Of a tensor that is worth letting go of."""
+Use = Callable[[slice, Float64], None]
+"""Takes a block of a sum of moves, which is good until it returns."""
+PIECE = 16 * BLOCK
+"""Of mapped updates no more is in memory than each thread has summed up of them since it last let go."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -82,30 +82,55 @@ class Aggregate:
         """Makes room for further updates."""
         for index in self._layout.indices(Purpose.MODEL, Purpose.BUFFER):
             sums = self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
-            for block, moves in self._folded(index):
-                sums[block] = moves
+
+            self._fold(index, sums.__setitem__)
         self._waiting.clear()
 
-    def _folded(self, index: int) -> Iterator[tuple[slice, Float64]]:
-        """The sum of all updates' moves of a tensor, with their weights, block by block in one buffer."""
+    def _fold(self, index: int, use: Use) -> None:
+        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block.
+
+        Blocks come in any order and from several threads.
+        """
         spec, before = self._layout.specs[index], self._sums.get(index)
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
-        updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
+        ys = [self._layout.array(y, index).reshape(-1) for y, _, _ in waiting]
+        weights = [weight for _, weight, _ in waiting]
         x = self._moves.base(index, None)
-        buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
-        for start in range(0, len(x), BLOCK):
-            block = slice(start, start + BLOCK)
-            base, sums, move = buffer[:, : len(x[block])]
-            write_float64(x[block], spec.dtype, base)
-            sums[:] = 0.0 if before is None else before[block]
-            for y, weight, squares in updates:
-                difference(y[block], base, spec.dtype, move)
-                size = square(move)
+
+        @QUIETLY
+        def fold(starts: Sequence[int]) -> list[tuple[list[float], float]]:
+            """||m_i||^2 of each update and ||sum m_i||^2, in each of these blocks."""
+            buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
+            found, begin = [], starts[0]
+            for start in starts:
+                block = slice(start, start + BLOCK)
+                base, sums, move = buffer[:, : len(x[block])]
+                write_float64(x[block], spec.dtype, base)
+                sums[:] = 0.0 if before is None else before[block]
+                sizes = []
+                for y, weight in zip(ys, weights, strict=True):
+                    difference(y[block], base, spec.dtype, move)
+                    sizes.append(square(move))
+                    if weight == 1.0:
+                        sums += move
+                    elif weight:
+                        sums += np.multiply(move, weight, out=move)
+                found.append((sizes, square(sums)))
+                use(block, sums)
+                if block.stop - begin >= PIECE or start == starts[-1]:
+                    for y in ys:
+                        let_go(y[begin : block.stop])
+                    begin = block.stop
+            return found
+
+        self._together[index] = 0.0
+        # Added up here, in the order of blocks, however many cores there are.
+        for sizes, together in shared_out(fold, range(0, len(x), BLOCK)):
+            self._together[index] += together
+            for size, (_, weight, squares) in zip(sizes, waiting, strict=True):
                 squares[spec.purpose] += size
                 if weight:
                     self._apart[index] += size * weight**2
-                    sums += move if weight == 1.0 else move * weight
-            yield block, sums
 
     def _center_of(self, index: int) -> Float64 | None:
         """What takes the place of a tensor's sum of moves; None where nothing does."""
@@ -133,7 +158,6 @@ class Aggregate:
         }
         out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
-            self._let_go_before(index)
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
             if spec.purpose is Purpose.CONTROL:
@@ -141,26 +165,36 @@ class Aggregate:
                 if variates is not None:
                     new[:] = from_float64(variates, spec.dtype)
                     continue
-            center = self._center_of(index)
-            for block, moves in self._folded(index):
-                self._together[index] += square(moves)
-                if center is not None:
-                    moves = center[block]
-                value = to_float64(old[block], spec.dtype)
-                value += moves * rate[spec.purpose]
-                if index in h:
-                    mean_move = moves / rules.total_weight
-                    next_h[index][block] = rules.method.next_h(h[index][block], mean_move, rules.prox_weight)
-                    value += rules.method.shift(next_h[index][block], rules.prox_weight)
-                new[block] = value if spec.dtype == "float32" else from_float64(value, spec.dtype)
+            self._fold(index, self._next(index, old, new, rate[spec.purpose], rules, h, next_h))
         return out, next_h
 
-    def _let_go_before(self, index: int) -> None:
-        """Has no more of mapped updates in memory than it needs: not the tensor that was summed up last."""
-        start, stop = self._layout.offsets[max(0, index - 1)], self._layout.offsets[index]
-        if stop - start >= LARGE_BYTES:
-            for values, _, _ in self._waiting:
-                let_go(values, start, stop)
+    def _next(
+        self,
+        index: int,
+        old: Array,
+        new: Array,
+        rate: float,
+        rules: Rules,
+        h: ServerState,
+        next_h: ServerState,
+    ) -> Use:
+        """Writes the next values of a tensor, and of its h, from the sums of moves."""
+        dtype, center, method = self._layout.specs[index].dtype, self._center_of(index), rules.method
+
+        def write(block: slice, moves: Float64) -> None:
+            if center is not None:
+                moves = center[block]
+            if index in h:
+                mean_move = moves / rules.total_weight
+                next_h[index][block] = method.next_h(h[index][block], mean_move, rules.prox_weight)
+            value = to_float64(old[block], dtype)
+            moves *= rate  # Nobody needs them any more.
+            value += moves
+            if index in h:
+                value += method.shift(next_h[index][block], rules.prox_weight)
+            new[block] = value if dtype == "float32" else from_float64(value, dtype)
+
+        return write
 
     def norms(self) -> list[Mapping[Purpose, float]]:
         """How far each update moves x, the buffers and c_i, in the order of `add`; known with the result."""
@@ -182,65 +216,6 @@ class Aggregate:
             together[key] += self._together[index]
         found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
         return {key: xi for key, xi in found.items() if math.isfinite(xi)}
-
-
-class RobustAggregate(Aggregate):
-    """Keeps hold of the updates, which should lie in mapped files, until all are there."""
-
-    def __init__(self, layout: Layout, broadcast: Flat, center: Center) -> None:
-        super().__init__(layout, broadcast)
-        self._center = center
-        self._held: list[tuple[Flat, Flat | None]] = []
-        """Updates that count."""
-        self._variates: list[Flat] = []
-        """c_i+ of all, also of those whose y_i does not count."""
-        self._norms: list[Mapping[Purpose, float]] = []
-
-    def add(self, values: Flat, c_i: Flat | None, weight: float, client_weight: float) -> None:
-        """Takes in one update. A center has no weights, but what weighs nothing is not in it."""
-        self._variates.append(values)
-        self._norms.append(self._moves.norms(values, c_i))
-        if weight:
-            self._held.append((values, c_i))
-        super().add(values, c_i, 1.0 if weight else 0.0, client_weight)
-
-    def norms(self) -> list[Mapping[Purpose, float]]:
-        """Known before the result, which takes a while."""
-        return self._norms
-
-    def _center_of(self, index: int) -> Float64:
-        """As many times the center as there are updates: what a sum is to the mean."""
-        dtype = self._layout.specs[index].dtype
-        pairs = [
-            (self._layout.array(values, index).reshape(-1), self._moves.base(index, c_i))
-            for values, c_i in self._held
-        ]
-
-        def moves(block: slice) -> list[Float64]:
-            return [to_float64(y[block], dtype) - to_float64(base[block], dtype) for y, base in pairs]
-
-        return self._centered(index, moves, len(pairs)) * len(pairs)
-
-    def _center_of_variates(self, index: int, absent: Sequence[Flat | None]) -> Float64:
-        """Of the c_i of all clients, those that are absent included."""
-        dtype = self._layout.specs[index].dtype
-        new = [self._layout.array(values, index).reshape(-1) for values in self._variates]
-        old = [self._moves.variate(index, c_i) for c_i in absent]
-        everybody = [*new, *old]
-
-        def variates(block: slice) -> list[Float64]:
-            return [to_float64(c_i[block], dtype) for c_i in everybody]
-
-        return self._centered(index, variates, len(everybody))
-
-    def _centered(self, index: int, stack: Callable[[slice], list[Float64]], height: int) -> Float64:
-        """The center of a tensor of all clients, of which `stack` gives a piece."""
-        center = np.empty(self._layout.specs[index].num_elements)
-        width = max(1, STACK_ELEMENTS // height)
-        for start in range(0, len(center), width):
-            block = slice(start, start + width)
-            center[block] = self._center(np.stack(stack(block)))
-        return center
 
 
 def first_state(rules: Rules, layout: Layout) -> ServerState:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from common.server_step.aggregate import Aggregate, RobustAggregate, ServerState, first_state
+from common.server_step.aggregate import Aggregate, ServerState, first_state
+from common.server_step.center import RobustAggregate
 from common.server_step.moves import QUIETLY
 from common.server_step.robust import Clip, Size
 from common.server_step.rules import Rules

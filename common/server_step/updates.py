@@ -7,7 +7,7 @@ that both sides always have the same c_i.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -62,18 +62,23 @@ class UpdateReader:
         """What an update looks like on the wire."""
 
     def values(
-        self, raw: Flat, c_i: Flat | None, steps: int, out: Flat | None = None, *, finite: bool = False
+        self,
+        raw: Flat,
+        c_i: Flat | None,
+        steps: int,
+        out: Flat | None = None,
+        seen: Collection[Purpose] = (),
     ) -> Flat:
         """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero).
 
         They are written to `out` where one is given, which may begin with `raw`. Where every byte came as it
         is they are `raw` itself. Raises WireError for bytes that mean nothing, and for a number, of c_i+ too,
-        that is not finite; of those in `raw` that is known where they are `finite`.
+        that is not finite; purposes in `seen` are known to be, as long as nothing is coded.
         """
+        seen = seen if self.encoding.plain else ()
         sent = self.encoding.layout
         if self.encoding.plain and not self.rules.derived:
-            if not finite:
-                require_finite(sent, raw)
+            require_finite(sent, raw, seen)
             return raw
         values = self._layout.allocate() if out is None else out
         model = values[: sent.num_bytes]  # The tensors that were sent open the whole layout.
@@ -81,8 +86,7 @@ class UpdateReader:
             self.encoding.decode(raw, self.broadcast, model)
         elif not np.may_share_memory(model, raw):
             model[:] = raw
-        if not finite:
-            require_finite(sent, model)
+        require_finite(sent, model, seen)
         if self.rules.derived:
             self._write_variate(values, c_i, self.rules.step_sum(steps))
         return values

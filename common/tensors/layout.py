@@ -193,7 +193,10 @@ def all_finite(values: Array, dtype: str) -> bool:
         return not bool(np.any((values & np.uint16(0x7F80)) == 0x7F80))
     if values.dtype.kind not in "fc":
         return True
-    # The sum of squares tells in one pass, unless it is too large itself.
-    flat = values.reshape(-1)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.dot(flat, flat))) or bool(np.isfinite(flat).all())
+    if values.dtype.char in "fd":
+        flat = values.reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # A sum of squares tells in one quick pass, unless it is too large itself.
+            if math.isfinite(flat @ flat):
+                return True
+    return bool(np.isfinite(values).all())

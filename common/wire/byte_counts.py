@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from common.records.traffic import DirectionBytes, PurposeBytes, Traffic
-from common.wire.messages import CANARY, DIRECTIONS, FROZEN, PURPOSES, Content
+from common.tensors.layout import Layout
+from common.wire.chunks import CHUNK_BYTES, varint
+from common.wire.messages import CANARY, DIRECTIONS, FROZEN, PURPOSES, Content, chunk_content
 
 Key = tuple[str, str, str, str]
 """Client, direction, purpose, and tensor or, for `other`, what the message was."""
+Sized = Iterable[tuple[Content, int]]
+"""What messages are, and how many bytes they take."""
 
 
 class ByteCounts:
@@ -65,3 +71,29 @@ class ByteCounts:
 def _by_purpose(counts: dict[str, int]) -> PurposeBytes:
     """Frozen tensors and a rehearsal are named only where there were any."""
     return PurposeBytes(**{name: n for name, n in counts.items() if n or name not in (FROZEN, CANARY)})
+
+
+def chunk_sizes(layout: Layout, first_index: int = 0) -> Iterator[tuple[Content, int]]:
+    """What the frames of each tensor of a buffer take on the wire, without making them.
+
+    Exact but for a chunk whose CRC32C happens to be zero: protobuf leaves that out, and saves five bytes.
+    """
+    for index, spec in enumerate(layout.specs, start=first_index):
+        if spec.num_bytes:
+            yield (
+                chunk_content(spec.purpose, spec.name, spec.num_bytes),
+                _frames_of_tensor(index, spec.num_bytes),
+            )
+
+
+@lru_cache(maxsize=1 << 12)
+def _frames_of_tensor(index: int, num_bytes: int) -> int:
+    starts = range(0, num_bytes, CHUNK_BYTES)
+    return sum(_frame_size(index, start, min(CHUNK_BYTES, num_bytes - start)) for start in starts)
+
+
+def _frame_size(index: int, offset: int, payload: int) -> int:
+    """Of a frame with a chunk: a tag and a length, and in it numbers that are not zero, CRC32C and bytes."""
+    numbers = sum(1 + len(varint(number)) for number in (index, offset) if number)
+    chunk = numbers + 5 + 1 + len(varint(payload)) + payload
+    return 1 + len(varint(chunk)) + chunk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +74,7 @@ class MemoryRunState:
         """There is none."""
         return []
 
-    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def store_update(self, pieces: Iterable[bytes | memoryview]) -> None:
         """Does nothing: an update is stored for a later process, and there is none."""
 
     def stored_update(self) -> bytes | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
 from common.records.client import KnownRun
@@ -35,7 +35,7 @@ class RunState(Protocol):
     def drop_damaged(self) -> list[str]:
         """Drops every c_i that is not as it was written; says what is wrong with each."""
 
-    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def store_update(self, pieces: Iterable[bytes | memoryview]) -> None:
         """Stores an update until the next one."""
 
     def stored_update(self) -> bytes | None:

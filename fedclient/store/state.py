@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -142,7 +142,7 @@ class RunFiles:
                     self._file(r).unlink()
         return reasons
 
-    def store_update(self, pieces: Sequence[bytes | memoryview]) -> None:
+    def store_update(self, pieces: Iterable[bytes | memoryview]) -> None:
         """Stores an update until the next one.
 
         It need not reach the disk at once, nor whole: what a power cut or a kill loses or tears is recognised

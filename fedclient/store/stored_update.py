@@ -8,6 +8,7 @@ chunks' checksums, so that each byte is looked at once, for the id and for the c
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -91,10 +92,10 @@ class StoredUpdate:
             canary_pull_seconds=self.canary_pull_seconds,
         )
 
-    def stored(self, sender: Sender) -> list[bytes | memoryview]:
-        """The file's content, in pieces."""
+    def stored(self, sender: Sender) -> Iterator[bytes | memoryview]:
+        """The file's content, in pieces; nothing is computed for who does not ask."""
         header = self.header(sender).SerializeToString()
-        return [MAGIC, _LENGTHS.pack(len(header), google_crc32c.value(header)), header, self.payload.data]
+        yield from (MAGIC, _LENGTHS.pack(len(header), google_crc32c.value(header)), header, self.payload.data)
 
     @classmethod
     def restored(cls, data: bytes, sender: Sender) -> StoredUpdate:

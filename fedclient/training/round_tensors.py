@@ -23,8 +23,11 @@ class RoundTensors:
         layout, variates = task.layout, task.variates
         self.model_bytes = layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
         """How far y_i and the buffers reach in `values`, and x in the broadcast."""
-        self.values = reused(layout)
-        self.values[: self.model_bytes] = task.broadcast[: self.model_bytes]
+        if task.room is None:
+            self.values = reused(layout)
+            self.values[: self.model_bytes] = task.broadcast[: self.model_bytes]
+        else:
+            self.values = task.room[: layout.num_bytes]
         self.state = state
         self.next_state = state.copy()
 

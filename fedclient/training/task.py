@@ -25,6 +25,8 @@ class Task:
     """x and c."""
     encoding: Encoding
     """How the update travels."""
+    room: Flat | None = None
+    """Memory for y_i, as large as `broadcast` or larger, that opens with x; None: to be found."""
     personal: Layout = NOTHING
     """Tensors that the client trains and does not send."""
 

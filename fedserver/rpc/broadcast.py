@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
-from common.tensors.classes import NONE_FROZEN
-from common.tensors.layout import Layout, Purpose
+from common.tensors.classes import NONE_FROZEN, FrozenTensors
+from common.tensors.layout import NOTHING, Flat, Layout, Purpose
 from common.wire.chunks import CHUNK_BYTES, START, Frame, Position, chunk_frames
 from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
@@ -16,34 +17,55 @@ from fedserver.run.round import Round
 from fedserver.run.run import Run
 
 
-def broadcast(
-    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
-) -> tuple[pb.RoundHeader, Iterator[Frame]]:
-    """The header for one client and the frames it needs."""
+@dataclass(frozen=True)
+class Announced:
+    """What one client gets of a round: x, buffers and c, then its c_i if it lost it, then frozen tensors."""
+
+    header: pb.RoundHeader
+    encoding: Encoding
+    """Of x, buffers and c."""
+    own: Layout
+    """Of `c_i`; no tensors where none is sent."""
+    c_i: Flat | None
+    frozen: FrozenTensors
+
+    @property
+    def sent(self) -> Layout:
+        """x, buffers and c as they travel."""
+        return self.encoding.encoded
+
+
+def announced(run: Run, current: Round, member: Member, request: pb.PullRoundRequest) -> Announced:
+    """What a client needs, and the header that says so."""
     encoding, variates = run.down, run.variates
-    positions = current.positions
     c_i = None
     if current.rules.evaluation_only:
         encoding = encoding.part(Purpose.MODEL, Purpose.BUFFER)
     elif not current.needs_c(request.after_round):
         encoding = without_control(encoding)
-        control = encoding.layout.indices(Purpose.CONTROL)
-        positions = [position for position in positions if position[0] not in control]
-    own: list[Frame] = []
-    tensors = manifest(encoding)
-    counted = variates.counted.get(member.index, 0)
-    held = set(request.held_rounds) or {request.after_round}
     if not current.rules.evaluation_only:
-        c_i = variates.lost(member.index, held)
-    if c_i is not None:
-        own = [*chunk_frames(variates.layout, c_i, first_index=len(tensors))]
-        tensors += manifest(Encoding(variates.layout))
+        c_i = variates.lost(member.index, set(request.held_rounds) or {request.after_round})
+    own = variates.layout if c_i is not None else NOTHING
     frozen = run.frozen if request.needs_frozen else NONE_FROZEN
-    first_frozen = len(tensors)
-    tensors += manifest(Encoding(frozen.layout))
     header = current.rules.to_header()
-    header.counted_round = counted
-    header.tensors.extend(tensors)
+    header.counted_round = variates.counted.get(member.index, 0)
+    for each in (encoding, Encoding(own), Encoding(frozen.layout)):
+        header.tensors.extend(manifest(each))
+    return Announced(header, encoding, own, c_i, frozen)
+
+
+def broadcast(
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
+) -> tuple[pb.RoundHeader, Iterator[Frame]]:
+    """The header for one client and the frames it needs."""
+    what = announced(run, current, member, request)
+    header, tensors, frozen = what.header, what.header.tensors, what.frozen
+    sent = what.sent.specs
+    positions = [position for position in current.positions if sent[position[0]].num_bytes]
+    own: list[Frame] = []
+    if what.c_i is not None:
+        own = [*chunk_frames(what.own, what.c_i, first_index=len(sent))]
+    first_frozen = len(sent) + len(what.own.specs)
     position = request.resume.position
     start = (position.tensor, position.offset)
     starts = {*positions, *(frame.position for frame in own), (len(tensors), 0)}

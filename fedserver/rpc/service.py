@@ -6,7 +6,8 @@ Knows nothing of gRPC: `endpoint` puts it on a server, a simulation calls it dir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from typing import TypeVar
 
 from common.errors import (
     StateError,
@@ -16,7 +17,7 @@ from common.errors import (
     printable,
 )
 from common.events import Emit
-from common.wire.chunks import START, Frame
+from common.wire.chunks import START
 from common.wire.messages import chunk_content
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1 import tensor_pb2
@@ -37,12 +38,18 @@ from fedserver.rpc.status import finished, status_reply
 from fedserver.rpc.update import MAX_REASON, rule_name
 from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board, Phase
-from fedserver.run.round import Declined, Outcome
+from fedserver.run.round import Declined, Outcome, Round
+from fedserver.run.run import Run
 from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_PULLS = 8
 """Calls for a round by one client at a time; those that broke unnoticed count until they are noticed."""
+
+
+T = TypeVar("T")
+Made = Callable[[Run, Round, Member, pb.PullRoundRequest], tuple[pb.RoundHeader, T]]
+"""The header of a round for one client, and its tensors as they reach it."""
 
 
 class Service:
@@ -93,19 +100,19 @@ class Service:
             self._pulls[member.name] += 1
             try:
                 with self._members.presence.call(member.index):
-                    opening, frames = await self._next_round(member, request, caller)
+                    opening, frames = await self._next_round(member, request, caller, broadcast)
                     async with self._broadcasts.one() as place:
                         yield call.reply(opening)
                         tensors = opening.header.tensors
-                        for frame in frames:
+                        for frame in frames or ():
                             spec, place.moved = tensors[frame.position[0]], True
                             yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
             finally:
                 self._pulls[member.name] -= 1
 
     async def _next_round(
-        self, member: Member, request: pb.PullRoundRequest, caller: Caller
-    ) -> tuple[pb.RoundFrame, Iterator[Frame]]:
+        self, member: Member, request: pb.PullRoundRequest, caller: Caller, made: Made[T]
+    ) -> tuple[pb.RoundFrame, T | None]:
         """What opens the answer to a call for a round, as soon as there is one, and what follows."""
         presence = self._members.presence
         with presence.waiting(member.index):
@@ -114,17 +121,17 @@ class Service:
         if current is None:
             # Noted first: a client hangs up on this frame, which ends the call before the next line.
             self._board.tell(member.name)
-            return pb.RoundFrame(finished=finished(self._board, member.name)), iter(())
+            return pb.RoundFrame(finished=finished(self._board, member.name)), None
         if current.number <= request.after_round:
-            return pb.RoundFrame(resend=pb.Resend(round=current.number)), iter(())
+            return pb.RoundFrame(resend=pb.Resend(round=current.number)), None
         run = self._board.require_run()
         try:
-            header, frames = await run.aside(broadcast, run, current, member, request)
+            header, tensors = await run.aside(made, run, current, member, request)
         except StateError as error:
             self._board.fail(member.index, error)
             raise
         presence.round_sent(member.index, current.number)
-        return pb.RoundFrame(header=header), frames
+        return pb.RoundFrame(header=header), tensors
 
     async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""

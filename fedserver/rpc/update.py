@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from common.errors import Fault, WireError, printable
 from common.metrics.message import from_message
 from common.server_step.rules import Rules
-from common.tensors.layout import Purpose
+from common.tensors.layout import Flat, Purpose
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.members.seats import Member
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
-from fedserver.store.spool import Upload
 
 _ID = re.compile("[0-9a-f-]{1,64}")
 MAX_LOSS = 1e9
@@ -91,12 +91,20 @@ def _require_within(name: str, value: float, least: float, most: float) -> None:
         raise WireError.broken_contract(f"{name} must be from {least:g} to {most:g}, got {value:g}")
 
 
-def decode(run: Run, current: Round, member: Member, update: Update, upload: Upload) -> Update:
+def decode(
+    run: Run,
+    current: Round,
+    member: Member,
+    update: Update,
+    raw: Flat,
+    room: Flat,
+    seen: Collection[Purpose] = (),
+) -> Update:
     """Turns the bytes that came into y_i and c_i+, in the upload's own file, where there is room for them.
 
-    Raises unless all have come, all numbers are finite, and c_i+ follows from y_i.
+    Raises unless it is finite, and c_i+ follows from y_i. Numbers of the purposes in `seen` are finite as
+    they were before they were coded.
     """
     c_i = run.variates.read(member.index) if run.layout.indices(Purpose.CONTROL) else None
-    raw, room = upload.mapped()
-    values = current.reader.values(raw, c_i, update.steps, room, finite=upload.finite)
+    values = current.reader.values(raw, c_i, update.steps, room, seen)
     return replace(update, follows=current.reader.require_following(values, c_i, update.steps))

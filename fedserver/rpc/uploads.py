@@ -102,7 +102,7 @@ class Uploads:
                     place.moved = True
                     here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
                     self._progress(member.index, here)
-            update = await run.aside(decode, run, current, member, update, upload)
+            update = await run.aside(decode, run, current, member, update, *upload.mapped(), upload.seen)
         except StateError as error:
             self._board.fail(member.index, error)
             raise

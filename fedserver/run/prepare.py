@@ -22,7 +22,7 @@ from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
 from fedserver.events.run import InitIncomplete, MomentumIgnored, RunResumed, TensorsApart
 from fedserver.run.run import Run, rules_of
-from fedserver.store.checkpoints import Checkpoint, Checkpoints
+from fedserver.store.checkpoints import Checkpoint, Checkpoints, LateCheckpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
 from fedserver.store.variates import Variates
@@ -53,7 +53,9 @@ class Standing:
         return replace(self, flat=reweighted(layout, self.flat, before, rules.total_weight))
 
 
-async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker) -> tuple[Run, Flat]:
+async def prepare(
+    config: RunConfig, run_id: str, run_dir: RunDir, worker: TorchWorker, in_process: bool = False
+) -> tuple[Run, Flat]:
     """Everything that clients need before they can join, and x^0, which nobody needs after the start."""
     prepared = await worker.prepare(config)
     classes = config.tensor_classes(config.algorithm, prepared.specs, prepared.classifier)
@@ -76,10 +78,11 @@ async def prepare(config: RunConfig, run_id: str, run_dir: RunDir, worker: Torch
         down=down,
         up=up,
         run_dir=run_dir,
-        checkpoints=Checkpoints(folder / "checkpoints", layout),
+        checkpoints=(LateCheckpoints if in_process else Checkpoints)(folder / "checkpoints", layout),
         variates=Variates(folder / "ledger", archive, layout, method, config.prox_weight),
         spool=Spool(folder / "spool", up, layout, in_files=bool(config.cka)),
         frozen=FrozenTensors(classes.frozen, classes.picked(prepared.x0, classes.frozen)),
+        in_process=in_process,
     )
     run_dir.frozen = run.frozen
     return run, classes.picked(prepared.x0, classes.shared)

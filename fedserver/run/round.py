@@ -109,13 +109,20 @@ class Round:
     """A round that clients can pull and answer."""
 
     def __init__(
-        self, reader: UpdateReader, frames: list[Frame], drawn: Iterable[int], c_source: CSource
+        self,
+        reader: UpdateReader,
+        frames: list[Frame],
+        drawn: Iterable[int],
+        c_source: CSource,
+        raw: Flat | None = None,
     ) -> None:
+        """`raw` is what the frames carry, for clients that need none because they are in this process."""
         self.rules = reader.rules
         """What its header says."""
         self._reader: UpdateReader | None = reader
         self._frames = {frame.position: frame for frame in frames}
         """The broadcast, encoded once for all clients; empty once the round is over."""
+        self._raw = raw
         self.c_source = c_source
         self.answers: dict[int, Answer | None] = dict.fromkeys(drawn)
         """By the index of the clients that take part; None while a client is awaited."""
@@ -128,6 +135,13 @@ class Round:
         if self._reader is None:
             raise self._is_over()
         return self._reader
+
+    @property
+    def raw(self) -> Flat:
+        """The bytes of the broadcast where no frames are made of them; raises once the round is over."""
+        if self._raw is None:
+            raise self._is_over()
+        return self._raw
 
     @property
     def positions(self) -> list[Position]:
@@ -145,7 +159,7 @@ class Round:
 
     def release(self) -> None:
         """Lets x go, and the frames that carry it: the round is over, whoever is still at it."""
-        self._reader, self._frames = None, {}
+        self._reader, self._frames, self._raw = None, {}, None
 
     @property
     def number(self) -> int:
@@ -210,7 +224,9 @@ class Encoded:
     broadcast: Flat
     """The same as clients will see them."""
     frames: list[Frame]
-    """What carries them."""
+    """What carries them; none where clients are in this process."""
+    raw: Flat
+    """The bytes in the frames."""
 
 
 def encode(run: Run, r: int, flat: Flat) -> Encoded:
@@ -220,4 +236,5 @@ def encode(run: Run, r: int, flat: Flat) -> Encoded:
         broadcast = flat.copy()
         random = seeds.stream(run.config.seed, seeds.CODEC_DOWN, r)
         raw = run.down.encode_in_place(broadcast, random, None, None)
-    return Encoded(flat, broadcast, list(chunk_frames(run.down.encoded, raw)))
+    frames = [] if run.in_process else list(chunk_frames(run.down.encoded, raw))
+    return Encoded(flat, broadcast, frames, raw)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from common.atomic import sync
 from common.errors import StateError
 from common.events import Emit
 from common.metrics.choice import Metrics
@@ -69,8 +68,9 @@ class Rounds:
         emit: Emit,
         *,
         canary: bool = False,
+        in_process: bool = False,
     ) -> None:
-        """`canary`: rehearses before round 1."""
+        """`canary`: rehearses before round 1. `in_process`: clients live and end with this process."""
         self._config = config
         self._run_id = run_id
         self._run_dir = run_dir
@@ -79,6 +79,7 @@ class Rounds:
         self._board = board
         self._traffic = traffic
         self._emit = emit
+        self._in_process = in_process
         self._standing: Standing | None = None
         """Between two rounds; held nowhere else, so that x is gone from memory when the next one is there."""
         self._ahead: Encoded | None = None
@@ -110,9 +111,7 @@ class Rounds:
                 await self._canary.fly(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
-                has_data = run.evaluates(run.config.rounds)
-                sets = await self._worker.conformal(run.model(final), run.config.seed) if has_data else ()
-                self._run_dir.write_conformal(sets)
+                self._run_dir.write_conformal(await trail.prediction_sets(final))
         except (OSError, StateError):
             # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
@@ -126,7 +125,7 @@ class Rounds:
         config, previous = self._config, self._run_dir.previous
         if previous is None and config.gather is not None:
             config = replace(config, num_clients=await gathered(self._members, config.gather))
-        run, x0 = await prepare(config, self._run_id, self._run_dir, self._worker)
+        run, x0 = await prepare(config, self._run_id, self._run_dir, self._worker, self._in_process)
         tell_of_idle_settings(run, self._emit)
         if previous is not None:
             require_same_model(run, previous)
@@ -200,7 +199,7 @@ class Rounds:
         standing, written = await run.aside(close, run, folded, record, detail, standing)
         # Nobody sees the next broadcast before this round counts, but it can be made meanwhile.
         ahead = self._made_ahead(run, r + 1, folded.closed.flat)
-        _, self._ahead = await asyncio.gather(asyncio.to_thread(sync, written), ahead)
+        _, self._ahead = await asyncio.gather(run.sync(written), ahead)
         self._standing = standing
         tidying.begin(standing)
         return record, folded.evaluations
@@ -218,7 +217,7 @@ class Rounds:
         if ahead is None or ahead.flat is not standing.flat:
             ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        current = Round(reader, ahead.frames, drawn, standing.c_source)
+        current = Round(reader, ahead.frames, drawn, standing.c_source, ahead.raw)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)

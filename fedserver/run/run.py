@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.algorithms.schedule import step_size
+from common.atomic import sync
 from common.metrics.message import MAX_TOGETHER
 from common.records.run import RunRecord, Seat
 from common.server_step.robust import on_probation
@@ -51,6 +53,8 @@ class Run:
     """Updates of the open round."""
     frozen: FrozenTensors = NONE_FROZEN
     """What clients get once."""
+    in_process: bool = False
+    """Whether the clients live and end with the server: they need no frames, and nothing outlives a crash."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -87,6 +91,11 @@ class Run:
         if self.layout.num_bytes <= SMALL_BYTES:
             return work(*arguments)
         return await asyncio.to_thread(work, *arguments)
+
+    async def sync(self, written: Iterable[Path]) -> None:
+        """Has files and folders on disk, if there is anybody who would go on with them."""
+        if not self.in_process:
+            await asyncio.to_thread(sync, written)
 
     def model(self, flat: Flat) -> Flat:
         """x and the buffers of a broadcast, without c."""

@@ -194,3 +194,23 @@ class Checkpoints:
 
     def _path(self, r: int) -> Path:
         return self._folder / f"round-{r:06d}.safetensors"
+
+
+class LateCheckpoints(Checkpoints):
+    """Written beside the next round, for a run that ends with its process: nobody goes on from them."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        super().__init__(folder, layout)
+        self._late: Checkpoint | None = None
+
+    def write(self, checkpoint: Checkpoint) -> list[Path]:
+        """Takes note of what is to be written."""
+        self._late = checkpoint
+        return []
+
+    def prune(self) -> int:
+        """Writes first."""
+        late, self._late = self._late, None
+        if late is not None:
+            super().write(late)
+        return super().prune()

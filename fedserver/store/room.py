@@ -90,6 +90,11 @@ class MemoryRooms:
         self._taken += num_bytes
         return MemoryRoom(self, np.zeros(num_bytes, np.uint8))
 
+    def adopted(self, flat: Flat) -> MemoryRoom:
+        """One that somebody else has memory for, and bounds."""
+        self._taken += len(flat)
+        return MemoryRoom(self, flat)
+
     def keep(self, path: Path, flat: Flat) -> None:
         """An update that is whole."""
         self._kept[path] = flat

@@ -24,7 +24,7 @@ import numpy as np
 
 from common.atomic import PRIVATE, make_private
 from common.errors import Fault, SupersededError, WireError
-from common.tensors.layout import DTYPES, Flat, Layout, all_finite
+from common.tensors.layout import DTYPES, Flat, Layout, Purpose, all_finite
 from common.wire.chunks import START, Chunk, Position
 from common.wire.encoding import Encoding
 from common.wire.receiver import Receiver
@@ -68,7 +68,7 @@ class Upload(Receiver):
         self._discarded = False
         self._start = start_of_bytes(encoding, layout)
         self._num_bytes = layout.num_bytes
-        self.finite = encoding.plain
+        self._finite = encoding.plain
         """Whether every number that has come is known to be finite."""
 
     def begin(self) -> Stream:
@@ -89,7 +89,12 @@ class Upload(Receiver):
     def add(self, chunk: Chunk) -> None:
         """Looks whether numbers are finite while they are in the cache: later it would take longer."""
         super().add(chunk)
-        self.finite = self.finite and _finite(chunk.data, self._layout.specs[chunk.tensor].dtype)
+        self._finite = self._finite and _finite(chunk.data, self._layout.specs[chunk.tensor].dtype)
+
+    @property
+    def seen(self) -> tuple[Purpose, ...]:
+        """What is known to be finite."""
+        return tuple(Purpose) if self._finite else ()
 
     def place(self, start: int, data: Flat) -> None:
         """Puts bytes behind the values, or among them where nothing is coded."""
@@ -100,6 +105,12 @@ class Upload(Receiver):
         self.finish()
         flat, end = self._room.flat(), self._start + self._layout.num_bytes
         return flat[self._start : end], flat[: self._num_bytes]
+
+    def put(self, payload: Flat | None) -> None:
+        """Takes all bytes at once, from a client in this process; None: they are in their place."""
+        if payload is not None:
+            self.place(0, payload)
+        self._tensor, self._filled = len(self._layout.specs), 0
 
     def keep(self, path: Path) -> None:
         """Gives the finished update its place in the round."""
@@ -154,6 +165,19 @@ class Spool:
             return part
         self.drop(i)
         self._parts[i] = Upload(self._room(), self._encoding, self._layout, update_id)
+        return self._parts[i]
+
+    def handed(self, i: int, update_id: str, payload: Flat, memory: Flat | None) -> Upload:
+        """An update whose bytes are all here, from a client in this process.
+
+        It stays in `memory`, where there is any: as large as a room, and opening with the payload if nothing
+        is coded. Else it is written to where any other would be.
+        """
+        self.drop(i)
+        kept = self._memory if memory is not None else None
+        room = kept.adopted(memory) if kept is not None and memory is not None else self._room()
+        self._parts[i] = Upload(room, self._encoding, self._layout, update_id)
+        self._parts[i].put(None if kept is not None and self._encoding.plain else payload)
         return self._parts[i]
 
     def _room(self) -> Room:

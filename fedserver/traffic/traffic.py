@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from common.access.tcp_counts import Address, can_tell
 from common.errors import WireError
 from common.records.traffic import DirectionBytes, OpenRoundBytes, RoundTraffic, Socket, TrafficRecord
-from common.wire.byte_counts import ByteCounts
+from common.wire.byte_counts import ByteCounts, Sized
 from common.wire.capture import CaptureWriter
 from common.wire.chunks import Chunk, M, sealed
 from common.wire.messages import (
@@ -26,6 +26,7 @@ from common.wire.messages import (
     DIRECTIONS,
     UNREADABLE,
     CallFollower,
+    CallReader,
     ClassifiedMessage,
     Content,
 )
@@ -120,11 +121,21 @@ class Traffic:
             self._connections.belongs_to(call.peer, client)
         r = message.round if message.round == self._round else 0
         up, content, size = message.up, message.content, len(message.data)
-        for counts in (self._open,) if r else (self._rest, self._outside):
-            counts.add(client, call.rpc, up, content, size)
-        self._sums.add_bytes((client, DIRECTIONS[up], content.purpose, ""), content.payload, size)
+        self._add(client, call.rpc, r, up, content, size)
         if self._capture is not None:
             self._capture.write(call.rpc, call.number, replace(message, client=client, round=r))
+
+    def count_unsent(self, reader: CallReader, rpc: str, up: bool, contents: Sized) -> None:
+        """Counts messages that were not encoded, because their tensors were handed over in memory."""
+        client = reader.client if self._is_member(reader.client) else ""
+        r = reader.round if reader.round == self._round else 0
+        for content, size in contents:
+            self._add(client, rpc, r, up, content, size)
+
+    def _add(self, client: str, rpc: str, r: int, up: bool, content: Content, size: int) -> None:
+        for counts in (self._open,) if r else (self._rest, self._outside):
+            counts.add(client, rpc, up, content, size)
+        self._sums.add_bytes((client, DIRECTIONS[up], content.purpose, ""), content.payload, size)
 
     def progress(self, call: CountedCall) -> int | None:
         """Bytes that have come on the connection of a call; None where that cannot be told."""
@@ -191,6 +202,10 @@ class CountedCall:
         data = sealed(message)
         self._follower.add(False, data, self._follower.reader.learn(False, message))
         return data
+
+    def unsent(self, up: bool, contents: Sized) -> None:
+        """Messages that would follow the header, as large as they would be."""
+        self._traffic.count_unsent(self._follower.reader, self.rpc, up, contents)
 
     def sent(self, data: bytes, content: Content) -> bytes:
         """A message to the client that is encoded already, and known to be this."""

@@ -1,0 +1,135 @@
+"""The server's side of a simulation: rounds and updates that are handed over rather than sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.errors import StateError, WireError
+from common.events import Emit
+from common.tensors.layout import Flat, Purpose
+from common.wire.byte_counts import chunk_sizes
+from common.wire.chunks import Position
+from fedpvr.v1 import federation_pb2 as pb
+from fedserver.access.authenticate import Caller
+from fedserver.access.places import Place
+from fedserver.config import RunConfig
+from fedserver.members.members import Members
+from fedserver.members.seats import Member
+from fedserver.rpc.broadcast import Announced, announced
+from fedserver.rpc.service import Service
+from fedserver.rpc.update import decode
+from fedserver.rpc.uploads import Uploads
+from fedserver.run.board import Board
+from fedserver.run.round import Outcome, Round, Update
+from fedserver.run.run import Run
+from fedserver.traffic.traffic import CountedCall, Traffic
+
+SEEN = (Purpose.MODEL, Purpose.CONTROL)
+"""What a client of ours sees to itself: it hands in no y_i and no c_i+ that is not finite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """An update in the memory of this process."""
+
+    payload: Flat
+    """y_i and, where it is sent, c_i, as they would travel."""
+    room: Flat | None
+    """Where the values lie, and the server's from now on; None: the client needs it again."""
+
+
+class HandedService(Service):
+    """Answers clients that are in this process."""
+
+    def __init__(
+        self, config: RunConfig, run_id: str, members: Members, board: Board, traffic: Traffic, emit: Emit
+    ) -> None:
+        super().__init__(config, run_id, members, board, traffic, emit)
+        self._uploads = HandedUploads(members, board, traffic, emit)
+
+    async def hand_round(self, data: bytes, caller: Caller) -> tuple[bytes, Flat | None]:
+        """The encoded frame that opens the next round, and the tensors that it announces."""
+        with self._traffic.call("PullRound", caller.peer) as call:
+            request = call.request(pb.PullRoundRequest, data)
+            member = self._member(request.run_id, request.client, caller)
+            with self._members.presence.call(member.index):
+                opening, round_for_one = await self._next_round(member, request, caller, _made)
+                reply = call.reply(opening)
+                if round_for_one is None:
+                    return reply, None
+                what, raw = round_for_one
+                own_at = len(what.sent.specs)
+                call.unsent(False, chunk_sizes(what.sent))
+                call.unsent(False, chunk_sizes(what.own, own_at))
+                call.unsent(False, chunk_sizes(what.frozen.layout, own_at + len(what.own.specs)))
+                return reply, _as_announced(what, raw)
+
+    async def take_update(self, header: bytes, handed: Handed | None, caller: Caller) -> bytes:
+        """Takes in an update, or what a client says instead of one."""
+        return await self.push_update(_Stream(header, handed), caller)
+
+
+def _made(
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
+) -> tuple[pb.RoundHeader, tuple[Announced, Flat]]:
+    what = announced(run, current, member, request)
+    return what.header, (what, current.raw)
+
+
+def _as_announced(what: Announced, raw: Flat) -> Flat:
+    """x, buffers and c as they are, for all clients the same; a copy where something comes behind them."""
+    x = raw[: what.sent.num_bytes]
+    if what.c_i is None and not what.frozen.layout.specs:
+        return x
+    own = what.c_i if what.c_i is not None else x[:0]
+    return np.concatenate([x, own, what.frozen.flat[: what.frozen.layout.num_bytes]])
+
+
+class _Stream:
+    """An update's frames: the header, and what would follow."""
+
+    def __init__(self, header: bytes, handed: Handed | None) -> None:
+        self._left = [header]
+        self.handed = handed
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+class HandedUploads(Uploads):
+    """Takes in updates that are here already."""
+
+    async def _receive(
+        self,
+        frames: AsyncIterator[bytes],
+        call: CountedCall,
+        caller: Caller,
+        current: Round,
+        member: Member,
+        update: Update,
+        start: Position,
+        place: Place,
+    ) -> Outcome:
+        assert isinstance(frames, _Stream), "nobody sends frames here"
+        assert frames.handed is not None, "a header that announces tensors comes with them"
+        run, handed = self._board.require_run(), frames.handed
+        call.unsent(True, chunk_sizes(run.up.encoded))
+        spool, i = run.spool, member.index
+        upload = await run.aside(spool.handed, i, update.update_id, handed.payload, handed.room)
+        try:
+            update = await run.aside(decode, run, current, member, update, *upload.mapped(), SEEN)
+        except StateError as error:
+            self._board.fail(i, error)
+            raise
+        except WireError:
+            spool.drop(i, upload)
+            raise
+        return self._counted(run, member, update, upload)

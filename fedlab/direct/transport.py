@@ -1,0 +1,50 @@
+"""The calls of a client in the process of its server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from common.tensors.layout import Flat
+from common.wire.calls import Call
+from common.wire.chunks import CHUNK_BYTES
+from fedlab.direct.loop import Loop
+from fedlab.direct.service import Handed, HandedService
+from fedserver.access.authenticate import Caller
+
+_CALLER = Caller("")
+
+
+@dataclass
+class HandedTransport:
+    """Calls the service directly. Streams have their header only; what would follow is in `down` and `up`."""
+
+    loop: Loop
+    service: HandedService
+    down: Flat | None = None
+    """The tensors of the round that was pulled last."""
+    up: Handed | None = None
+    """Those of the update that is pushed next."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """As over gRPC."""
+        return CHUNK_BYTES
+
+    def ask(self, call: Call, request: bytes) -> bytes:
+        """The reply, once the server's loop has it."""
+        reply: bytes = self.loop.call(getattr(self.service, call.method)(request, _CALLER))
+        return reply
+
+    def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
+        """The header, once there is a round or the end."""
+        header, self.down = self.loop.call(self.service.hand_round(request, _CALLER))
+        return iter([header])
+
+    def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
+        """The reply to the header, which is all that is taken of the frames, and to what is handed over."""
+        handed, self.up = self.up, None
+        return self.loop.call(self.service.take_update(next(frames), handed, _CALLER))
+
+    def close(self) -> None:
+        """Nothing to hang up."""
