@@ -31,8 +31,8 @@ ServerState = Mapping[int, Float64]
 
 Use = Callable[[slice, Float64], None]
 """Takes a block of a sum of moves, which is good until it returns."""
-LARGE_BYTES = 1 << 20
-"""Of a tensor that is worth letting go of."""
+PIECE = 16 * BLOCK
+"""Of mapped updates no more is in memory than each thread has summed up of them since it last let go."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -101,7 +101,7 @@ class Aggregate:
         def fold(starts: Sequence[int]) -> list[tuple[list[float], float]]:
             """||m_i||^2 of each update and ||sum m_i||^2, in each of these blocks."""
             buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
-            found = []
+            found, begin = [], starts[0]
             for start in starts:
                 block = slice(start, start + BLOCK)
                 base, sums, move = buffer[:, : len(x[block])]
@@ -117,6 +117,10 @@ class Aggregate:
                         sums += np.multiply(move, weight, out=move)
                 found.append((sizes, square(sums)))
                 use(block, sums)
+                if block.stop - begin >= PIECE or start == starts[-1]:
+                    for y in ys:
+                        let_go(y[begin : block.stop])
+                    begin = block.stop
             return found
 
         self._together[index] = 0.0
@@ -154,7 +158,6 @@ class Aggregate:
         }
         out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
-            self._let_go_before(index)
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
             if spec.purpose is Purpose.CONTROL:
@@ -192,13 +195,6 @@ class Aggregate:
             new[block] = value if dtype == "float32" else from_float64(value, dtype)
 
         return write
-
-    def _let_go_before(self, index: int) -> None:
-        """Has no more of mapped updates in memory than it needs: not the tensor that was summed up last."""
-        start, stop = self._layout.offsets[max(0, index - 1)], self._layout.offsets[index]
-        if stop - start >= LARGE_BYTES:
-            for values, _, _ in self._waiting:
-                let_go(values, start, stop)
 
     def norms(self) -> list[Mapping[Purpose, float]]:
         """How far each update moves x, the buffers and c_i, in the order of `add`; known with the result."""

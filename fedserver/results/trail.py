@@ -13,6 +13,7 @@ import time
 
 from common.atomic import sync
 from common.events import Emit
+from common.records.conformal import PredictionSets
 from common.records.rounds import RoundRecord
 from common.tensors.layout import Flat
 from fedserver.events.rounds import RoundClosed, RoundEvaluated
@@ -59,6 +60,13 @@ class Trail:
             await self._recording
         await self._evaluations()
         await asyncio.to_thread(sync, self._run.run_dir.lines)
+
+    async def prediction_sets(self, final: Flat) -> tuple[PredictionSets, ...]:
+        """Conformal ones of the final x, where there are data to calibrate them on."""
+        run = self._run
+        if not run.evaluates(run.config.rounds):
+            return ()
+        return await self._worker.conformal(run.model(final), run.config.seed)
 
     async def _evaluations(self) -> None:
         """Waits for those that go on; raises what went wrong."""

@@ -111,9 +111,7 @@ class Rounds:
                 await self._canary.fly(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
-                has_data = run.evaluates(run.config.rounds)
-                sets = await self._worker.conformal(run.model(final), run.config.seed) if has_data else ()
-                self._run_dir.write_conformal(sets)
+                self._run_dir.write_conformal(await trail.prediction_sets(final))
         except (OSError, StateError):
             # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
