@@ -31,11 +31,17 @@ class Background(Generic[T]):
 
     def _run(self) -> None:
         try:
+            self._attempt()
+        except Cancelled:  # It came when the work was over.
+            pass
+        finally:
+            self._ended.set()
+
+    def _attempt(self) -> None:
+        try:
             self._result.append(self._work())
         except BaseException as failure:
             self._failure = failure
-        finally:
-            self._ended.set()
 
     @property
     def done(self) -> bool:
@@ -47,7 +53,7 @@ class Background(Generic[T]):
         try:
             ended = self._ended.wait(timeout_s)
         except KeyboardInterrupt:
-            self.cancel()
+            self.close()
             raise
         if not ended:
             raise TimeoutError(f"{self._name} has not ended after {timeout_s} s")
@@ -58,10 +64,14 @@ class Background(Generic[T]):
         return self._result[0]
 
     def cancel(self) -> None:
-        """Ends the work as soon as it can be, and waits until it has; what has ended stays as it is."""
+        """Asks the work to end, which the work may do too; `wait` says when it has."""
         if not self.done and not self._cancelled and self._thread.ident is not None:
             self._cancelled = True
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(Cancelled)
             )
+
+    def close(self) -> None:
+        """Ends the work, if it has not, and waits for that."""
+        self.cancel()
         self._ended.wait()

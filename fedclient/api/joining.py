@@ -134,14 +134,14 @@ class Client:
         return self._background.wait(timeout_s)
 
     def cancel(self) -> None:
-        """Says good-bye to the server and ends; what counts is saved, and joining again goes on there."""
+        """Lets it say good-bye and end; what counts is saved, and joining again goes on from there."""
         self._background.cancel()
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cancel()
+        self._background.close()
 
     def __repr__(self) -> str:
         return f"Client({self.name!r}, {'ended' if self.done else 'taking part'})"

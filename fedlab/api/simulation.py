@@ -103,7 +103,7 @@ class Simulation:
         return self.run()
 
     def cancel(self) -> None:
-        """Ends it. The rounds that have closed stay in its directory."""
+        """Lets it end, which `wait` then tells; the rounds that have closed stay in its directory."""
         self._background.cancel()
 
     def __repr__(self) -> str:
