@@ -72,14 +72,15 @@ class Story:
             data = chunk_frame(0, k * SIZE, np.zeros(SIZE, np.uint8))
             self._write(rpc, call, rpc == "PushUpdate", client, r, data)
 
-    def pulls(self, client: str, r: int, after: int, chunks: int = CHUNKS, gaps: float = 0.01) -> None:
-        """A client gets a round, or a part of it."""
+    def pulls(self, client: str, r: int, after: int, chunks: int = CHUNKS, *, only: bool = False) -> None:
+        """A client gets a round, or a part of it, or x for an evaluation only."""
         call = next(self._calls)
         asked = pb.PullRoundRequest(client=client, after_round=after, run_id="r")
         self._write("PullRound", call, True, client, r, asked.SerializeToString())
-        header = pb.RoundHeader(round=r, tensors=manifest(downward(LAYOUT, Codecs())))
+        tensors = manifest(downward(LAYOUT, Codecs()))
+        header = pb.RoundHeader(round=r, tensors=tensors, evaluation_only=only)
         self._write("PullRound", call, False, client, r, pb.RoundFrame(header=header).SerializeToString())
-        self._chunks("PullRound", call, client, r, range(chunks), gaps, 0)
+        self._chunks("PullRound", call, client, r, range(chunks), 0.01, 0)
 
     def is_asked_again(self, client: str, r: int) -> None:
         """The server has not got an update that the client is done with."""
@@ -157,6 +158,13 @@ def test_a_run_in_which_all_goes_well(story: Story) -> None:
         assert training.end - training.start > 0.19
     assert len(told.training) == 4
     assert told.transfers[0].bytes["model"] == told.transfers[0].announced == CHUNKS * SIZE
+
+
+def test_the_last_evaluation_is_no_round(story: Story) -> None:
+    story.pulls("a", 2, after=1, only=True)
+    told = story.told()
+    assert [mark.round for mark in told.rounds] == [1]
+    assert told.transfers[-1].apart == "evaluation"
 
 
 def test_an_upload_that_broke_off_with_its_process(story: Story) -> None:

@@ -58,6 +58,7 @@ const curves = (holder, chart) => {
     if (!all.length || !Number.isFinite(low)) { low = 0; high = 1; }
     if (view.log) { low = Math.log10(low); high = Math.log10(Math.max(high, 10 ** low * 1.01)); }
     if (high <= low) high = low + 1;
+    if (!view.log) high += 0.04 * (high - low);
     const [left, right] = [Math.min(...xs, Infinity), Math.max(...xs, -Infinity)];
     frame = { left: 56, right: width - 12, top: 10, bottom: height - 42 };
     toX = (x) => frame.left + (right > left ? (x - left) / (right - left) : 0.5) * (frame.right - frame.left);
@@ -241,7 +242,7 @@ const heat = (holder, chart) => {
       pen.fillText(chart.columns[group * groups], left + (group + 0.5) * each, frame.bottom + 10);
     }
     pen.fillText(chart.x, (frame.left + frame.right) / 2, frame.bottom + 26);
-    const bar = { left: frame.left, width: Math.min(160, frame.right - frame.left - 90), y: height - 16 };
+    const bar = { left: Math.round(frame.left), width: Math.min(160, frame.right - frame.left - 90), y: height - 16 };
     for (let k = 0; k < bar.width; k += 1) { pen.fillStyle = colour(k / bar.width); pen.fillRect(bar.left + k, bar.y, 1, 9); }
     pen.fillStyle = ink("soft");
     pen.textAlign = "right";

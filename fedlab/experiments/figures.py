@@ -96,9 +96,13 @@ def partition(bench: Bench, out: Output) -> None:
     train = bench.dataset(column)
     num_clients = bench.scale.num_clients
     figures, rows = [], []
-    for alpha in (0.1, 0.5, 1.0, IID):
-        shards = dirichlet_partition(train.labels, num_clients, alpha, seed=0)
-        counts = class_counts(shards, train.labels, train.num_classes)
+    tables = {
+        alpha: class_counts(
+            dirichlet_partition(train.labels, num_clients, alpha, seed=0), train.labels, train.num_classes
+        )
+        for alpha in (0.1, 0.5, 1.0, IID)
+    }
+    for alpha, counts in tables.items():
         clients = [f"client {i}" for i in range(num_clients)]
         title = f"{column.dataset}, alpha {alpha:g}"
         figures.append(
@@ -109,6 +113,7 @@ def partition(bench: Bench, out: Output) -> None:
                 columns=train.class_names,
                 values=counts.tolist(),
                 label="examples",
+                top=float(max(table.max() for table in tables.values())),
             )
         )
         share = (counts.max(1) / counts.sum(1)).mean()

@@ -146,6 +146,8 @@ def _shards(page: Page, runs: dict[str, Run]) -> None:
             maps.setdefault(shards, ([], run))[0].append(label)
     if not maps:
         return
+    seats = (seat.classes or () for _, run in maps.values() for seat in run.config.clients)
+    top = float(max(max(counts, default=0) for counts in seats))
     page.heading("Examples by client and class")
     page.charts(
         [
@@ -156,6 +158,7 @@ def _shards(page: Page, runs: dict[str, Run]) -> None:
                 columns=run.config.class_names,
                 values=[seat.classes for seat in run.config.clients if seat.classes is not None],
                 label="examples",
+                top=top,
             )
             for labels, run in maps.values()
         ]
