@@ -19,7 +19,7 @@ from common.wire.codec_choice import Codecs
 from common.wire.encoding import Encoding, downward, upward, without_control
 from common.wire.messages import PURPOSE_NAMES
 from fedclient.training.task import Task
-from fedlab import simulate
+from fedlab import simulation
 from fedlab.direct.rooms import Rooms
 from fedserver.config import RunConfig
 from tests.processes import without_metadata
@@ -61,7 +61,7 @@ def results(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("case", CASES)
 def test_a_simulation_counts_and_computes_what_a_wire_would_have_carried(tmp_path: Path, case: str) -> None:
     config = RunConfig(**(SETTINGS | CASES[case]))
-    simulate.simulate(config, tmp_path / "handed", unheard)
+    simulation.simulate(config, tmp_path / "handed", unheard)
     simulate_on_the_wire(config, tmp_path / "sent")
     handed, sent = results(tmp_path / "handed"), results(tmp_path / "sent")
     for name, found in handed.items():
@@ -74,9 +74,9 @@ def test_updates_that_are_too_many_for_the_memory_go_to_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = RunConfig(**(SETTINGS | {"rounds": 2, "codec": ("int8",)}))
-    simulate.simulate(config, tmp_path / "memory", unheard)
-    monkeypatch.setattr(simulate, "Rooms", partial(Rooms, kept_bytes=0))
-    simulate.simulate(config, tmp_path / "files", unheard)
+    simulation.simulate(config, tmp_path / "memory", unheard)
+    monkeypatch.setattr(simulation, "Rooms", partial(Rooms, kept_bytes=0))
+    simulation.simulate(config, tmp_path / "files", unheard)
     assert results(tmp_path / "files") == results(tmp_path / "memory")
 
 

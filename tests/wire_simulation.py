@@ -12,7 +12,7 @@ from common.events import Emit, unheard
 from common.wire.calls import Call
 from common.wire.chunks import CHUNK_BYTES
 from fedclient.rpc.connection import Connection
-from fedlab import simulate
+from fedlab import simulation
 from fedlab.direct.loop import Loop
 from fedlab.direct.rooms import Rooms
 from fedserver.access.authenticate import Caller
@@ -64,7 +64,7 @@ class WireTransport:
 
 
 async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, simulate._InProcessWorker(), emit)
+    return assemble(config, secrets.token_hex(6), run_dir, simulation._InProcessWorker(), emit)
 
 
 def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: int) -> list[Connection]:
@@ -75,6 +75,6 @@ def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: in
 def simulate_on_the_wire(config: RunConfig, run_path: Path) -> None:
     """Runs the federation of a simulation, and leaves a run directory behind."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate, "_assembled", _assembled)
-        patch.setattr(simulate, "_connected", _connected)
-        simulate.simulate(config, run_path, unheard)
+        patch.setattr(simulation, "_assembled", _assembled)
+        patch.setattr(simulation, "_connected", _connected)
+        simulation.simulate(config, run_path, unheard)
