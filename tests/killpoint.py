@@ -31,7 +31,7 @@ POINTS = {
     "after the fold": ("fedserver.run.fold", "Fold.close", "after"),
     "before the traffic": ("fedserver.store.run_dir", "RunDir.append_traffic", "before"),
     "before the checkpoint": ("fedserver.store.checkpoints", "Checkpoints.write", "before"),
-    "after the checkpoint": ("fedserver.run.rounds", "sync", "after"),
+    "after the checkpoint": ("fedserver.run.run", "sync", "after"),
     "mid-count": ("fedserver.store.variates", "Variates.count", "after"),
     "before the record": ("fedserver.store.run_dir", "RunDir.append_round", "before"),
     "before the evaluation is written": ("fedserver.store.run_dir", "RunDir.amend_round", "before"),

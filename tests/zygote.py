@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from common.access.quiet_grpc import import_grpc_quietly
@@ -50,7 +51,8 @@ def _import_all() -> None:
     for package in PACKAGES:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             if not module.name.endswith(".__main__"):
-                importlib.import_module(module.name)
+                with suppress(ImportError):  # Of a library that is an extra, and not here.
+                    importlib.import_module(module.name)
     for name in LATER:
         importlib.import_module(name)
     torch.set_num_threads(1)
