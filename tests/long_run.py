@@ -71,6 +71,8 @@ def _round(r: int, rounds: int, names: list[str], dice: random.Random) -> RoundR
         updates=len(names) - r % 2,
         clients=tuple(names[r % 2 :]),
         absent={names[0]: "no answer by the deadline"} if r % 2 else {},
+        clipped={names[1]: 4.0} if r % 10 == 0 else None,
+        uncounted={names[1]: "too large"} if r % 10 == 0 else None,
         train_loss=2.2 - 2 * learned,
         validation_accuracy=None,
         drift={name: 1 + dice.random() for name in TENSORS | CLASSIFIER},

@@ -266,14 +266,18 @@ def test_an_operators_certificate_opens_the_door_and_a_clients_does_not(
 
 
 def test_a_long_history_is_thinned_and_its_sums_stay_right(tmp_path: Path) -> None:
-    run = long_run(tmp_path / "run", rounds=900, clients=4)
+    run = long_run(tmp_path / "run", rounds=420, clients=3)
     feed = RunFeed(0, run)
     feed.look()
     message = feed.whole()
     assert len(message.points) <= MOST_POINTS
-    assert message.points[-1].round == 900
+    assert message.points[-1].round == 420
     assert message.points[-1].total == sum(record.bytes.total for record in read_rounds(run))
     assert len(thinned(list(message.points))) == len(message.points)
+    first, second, third = message.standings or ()
+    assert (first.took_part, first.missed, first.reason) == (210, 210, "no answer by the deadline")
+    assert (second.took_part, second.uncounted, second.uncounted_reason) == (378, 42, "too large")
+    assert (third.took_part, third.missed, third.uncounted) == (420, 0, 0)
 
 
 def test_history_follows_a_run_that_goes_back(tmp_path: Path) -> None:

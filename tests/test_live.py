@@ -200,6 +200,7 @@ def test_live_json_says_who_is_gone_and_how_the_server_ended(federation: Federat
     assert view.live.outcome == "stopped by SIGTERM"
     assert not view.alive
     assert not view.finished
+    assert states()["a"] in ("waiting", "answered", "training", "uploading"), "it was the server that hung up"
 
 
 def test_live_json_of_a_killed_server_is_seen_through(federation: Federation) -> None:

@@ -13,7 +13,7 @@ from common.live.lines import GrowingFile
 from common.records import form
 from common.records.traffic import TRAFFIC_LINES, DirectionBytes, PurposeBytes, RoundTraffic
 
-AT_ONCE = 1 << 21
+AT_ONCE = 1 << 19
 """Bytes of traffic.jsonl that a look reads, at the most: with many clients its lines are long."""
 
 

@@ -19,7 +19,7 @@ from common.records.conformal import CONFORMAL
 from common.records.rounds import ROUNDS, RoundRecord
 from common.records.run import CONFIG, RunRecord, read_run_record
 
-FIRST_EVENT_BYTES = 1 << 19
+FIRST_EVENT_BYTES = 1 << 18
 """Of the events of a run that has gone on for long, so much is read when it is first looked at."""
 RECENT = 10
 """Rounds that say how long the next ones will take."""
@@ -98,7 +98,7 @@ class RunView:
     def seconds_left(self) -> float | None:
         """How long the rounds that are left will take, if they go on as the last ones; None: not known."""
         live = self.live
-        if live is None or not self.alive or live.phase != "training" or not self.rounds:
+        if live is None or self.alive is False or live.phase != "training" or not self.rounds:
             return None
         last = [record.seconds.round for record in list(self.rounds.values())[-RECENT:]]
         return statistics.median(last) * (live.rounds - max(self.rounds))

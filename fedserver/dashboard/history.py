@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from common.live.sent import yardsticks
@@ -30,6 +31,10 @@ class RoundHistory:
         self.metrics: dict[str, tuple[str, float | None]] = {}
         """Of clients that evaluate x: what they reported last."""
         self.norms: dict[str, float | None] = {}
+        self.uncounted: Counter[str] = Counter()
+        """Rounds of whose x nothing is of a client that handed an update in."""
+        self.reasons: dict[str, str] = {}
+        """Why, the last time."""
 
     def follow(self, rounds: dict[int, RoundRecord], changes: Changes) -> None:
         """Takes over what is new."""
@@ -43,6 +48,8 @@ class RoundHistory:
             self.attendance.add_evaluation(record)
         else:
             self.attendance.add(record)
+            self.uncounted.update((record.uncounted or {}).keys())
+            self.reasons |= record.uncounted or {}
         for layer in record.layer_drift:
             self.layers.setdefault(layer, len(self.layers))
         self.norms = record.norms.clients or self.norms

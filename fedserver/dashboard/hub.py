@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from common.live.view import RunView
 from common.records import form
 from fedserver.dashboard.messages import RunMessage
 from fedserver.dashboard.run_feed import RunFeed
@@ -32,7 +33,7 @@ class Hub:
         self._closed = False
 
     @property
-    def views(self) -> list[object]:
+    def views(self) -> list[RunView]:
         """The `RunView` of every run, as it was at the last look."""
         return [feed.view for feed in self._feeds]
 

@@ -51,6 +51,10 @@ class Standing:
 
     name: str
     took_part: int
+    """Rounds that its update counted in."""
+    uncounted: int
+    """Rounds in which nothing of it counted."""
+    uncounted_reason: str
     missed: int
     reason: str
     """Why it was not in the last round that it missed."""

@@ -92,7 +92,9 @@ class RunFeed:
             found.append(
                 Standing(
                     name=name,
-                    took_part=attendance.rounds_of(name),
+                    took_part=attendance.rounds_of(name) - self._history.uncounted[name],
+                    uncounted=self._history.uncounted[name],
+                    uncounted_reason=self._history.reasons.get(name, ""),
                     missed=missed,
                     reason=absence.reason if absence is not None and missed else "",
                     norm=self._history.norms.get(name),
@@ -138,7 +140,7 @@ def _head(config: RunRecord) -> Head:
         codec=config.codec,
         class_names=config.class_names,
         svr_names=config.svr_names,
-        svr_layers=tuple(sorted({name.rpartition(".")[0] or name for name in config.svr_names})),
+        svr_layers=tuple(sorted({name.rpartition(".")[0] for name in config.svr_names})),
         shards=tuple(
             Shard(name=seat.name, examples=seat.examples, classes=seat.classes, evicted_in=seat.evicted_in)
             for seat in config.clients[:MOST_CLIENTS]

@@ -93,7 +93,7 @@ class Snapshots:
             answered=sum(answer is not None for answer in answers.values()),
             num_clients=members.num_clients,
             needed=members.needed,
-            clients=self._clients(),
+            clients=self._clients(over=ended is not None or board.phase is Phase.FINISHED),
             certificate=self._certificate(),
         )
 
@@ -114,9 +114,10 @@ class Snapshots:
             self._since = self._news.opened if doing[0] is Phase.TRAINING and doing[1] else time.time()
         return self._since
 
-    def _clients(self) -> tuple[LiveClient, ...]:
+    def _clients(self, *, over: bool) -> tuple[LiveClient, ...]:
+        """Once all is over, the server itself hangs up, or clients do: that says nothing about them."""
         waiting = [LiveClient(name=name, state="waiting") for name in self._members.waiting]
-        lost = self._traffic.disconnected() if self._board.phase is not Phase.FINISHED else frozenset()
+        lost = frozenset() if over else self._traffic.disconnected()
         return (*waiting, *(self._client(member, lost) for member in self._members.in_order()))
 
     def _client(self, member: Member, lost: frozenset[str]) -> LiveClient:

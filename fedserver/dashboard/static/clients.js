@@ -3,7 +3,8 @@ import { DASH, badge, by, bytes, count, fill, fixed, make, percent, put, short, 
 import { DOING, WORKING, clients } from "./state.js";
 
 const MOST_ROWS = 300;
-const FILTERS = { all: () => true, absent: (row) => row.absent, working: (row) => WORKING.has(row.state), missed: (row) => row.standing?.missed > 0 };
+const FILTERS = { all: () => true, absent: (row) => row.absent, working: (row) => WORKING.has(row.state), missed: (row) => row.standing?.missed + row.standing?.uncounted > 0 };
+const rounds = (n) => (n === 1 ? "1 round" : `${count(n)} rounds`);
 
 export function clientTable(run) {
   const all = clients(run);
@@ -47,6 +48,6 @@ function update(element, row, run) {
   text(8, short(standing?.norm));
   text(9, standing?.bytes ? bytes(standing.bytes) : DASH);
   text(10, standing ? `${count(standing.took_part)} of ${count(run.closed)}` : DASH);
-  const why = [row.row?.reason, row.row?.rule && `rule ${row.row.rule}`, standing?.missed ? `${count(standing.missed)} rounds, last: ${standing.reason}` : ""].filter(Boolean);
+  const why = [row.row?.reason, row.row?.rule && `rule ${row.row.rule}`, standing?.missed ? `not in ${rounds(standing.missed)}, last: ${standing.reason}` : "", standing?.uncounted ? `did not count in ${rounds(standing.uncounted)}, last: ${standing.uncounted_reason}` : ""].filter(Boolean);
   text(11, why.join("; ") || DASH);
 }

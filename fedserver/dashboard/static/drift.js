@@ -8,7 +8,7 @@ let drawn = null;
 
 export function drift(run) {
   const points = run.curve().filter((p) => p.drift.some((value) => value != null));
-  const layers = run.layers.map((name, k) => ({ name, k, svr: (run.head?.svr_layers ?? []).includes(name) }));
+  const layers = run.layers.map((name, k) => ({ name: name || "(top)", k, svr: (run.head?.svr_layers ?? []).includes(name) }));
   heat(points, layers);
   rows(points, layers);
   const all = run.curve();

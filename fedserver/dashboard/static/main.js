@@ -38,7 +38,7 @@ function header(run) {
 // For those who listen: what changes slowly, not every round.
 function announce(run) {
   const rows = clients(run), away = rows.filter((row) => row.absent).map((row) => `${row.name} ${row.state}`);
-  const phase = run.live?.phase === "training" && run.alive ? "Training" : sentence(run, rows)[0];
+  const phase = run.live?.phase === "training" && run.goesOn ? "Training" : sentence(run, rows)[0];
   const text = [phase, away.length ? `Not there: ${away.slice(0, 10).join(", ")}` : ""].filter(Boolean).join(". ");
   if (text !== announced) { announced = text; put(by("announcer"), text); }
 }

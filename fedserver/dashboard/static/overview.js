@@ -46,12 +46,12 @@ function now(run, rows) {
 function cards(run, rows) {
   const last = run.last, live = run.live;
   const evaluated = run.curve().filter((point) => point.accuracy != null).at(-1);
-  card("left", run.seconds_left == null ? DASH : span(run.seconds_left), run.seconds_left != null ? "if rounds go on as the last ten" : run.alive ? "known after the first round" : "nothing is running");
+  card("left", run.seconds_left == null ? DASH : span(run.seconds_left), run.seconds_left != null ? "if rounds go on as the last ten" : run.goesOn ? "known after the first round" : "nothing is running");
   card("accuracy", percent(evaluated?.accuracy), run.best ? `best ${percent(run.best.accuracy)} after round ${run.best.round}` : "not evaluated yet");
   card("loss", fixed(evaluated?.loss, 3), last ? `${fixed(last.train_loss, 3)} in training` : "");
   const absent = rows.filter((row) => row.absent).map((row) => row.name);
   card("clients", rows.length ? `${rows.length - absent.length} of ${live?.num_clients ?? rows.length}` : DASH,
-    !run.alive ? "when the server was last heard" : absent.length ? `not there: ${absent.slice(0, 3).join(", ")}${absent.length > 3 ? " ..." : ""}` : rows.length ? "all who have joined" : "nobody has joined yet");
+    !run.goesOn ? "when the server was last heard" : absent.length ? `not there: ${absent.slice(0, 3).join(", ")}${absent.length > 3 ? " ..." : ""}` : rows.length ? "all who have joined" : "nobody has joined yet");
   card("sent", bytes(last?.total), last ? `${(last.total / last.fedavg).toFixed(3)} times FedAvg, SCAFFOLD ${(last.scaffold / last.fedavg).toFixed(3)}` : "");
   const cert = live?.certificate;
   const days = cert ? (cert.expires - run.now()) / 86400 : null;
@@ -93,7 +93,7 @@ function roll(run, rows) {
 
 // Who is not there now comes first; the server's log speaks of it only after a while.
 function attention(run, rows) {
-  const away = run.alive ? rows.filter((row) => row.absent).slice(0, 5) : [];
+  const away = run.goesOn ? rows.filter((row) => row.absent).slice(0, 5) : [];
   const told = run.events.filter((event) => event.level === "warning").slice(-5).reverse();
   const found = [...away.map((row) => ({ key: `now ${row.name}`, time: row.seen == null ? "" : `${span(row.seen)} ago`, kind: "bad", level: "now", text: `${row.name}: ${row.state}${row.row?.reason ? `, ${row.row.reason}` : ""}` })), ...told.map(line)];
   if (found.length) lines(by("warnings"), found);

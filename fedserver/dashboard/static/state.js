@@ -36,6 +36,8 @@ export class Run {
   get last() { let last = null; for (const p of this.points.values()) if (!last || p.round > last.round) last = p; return last; }
   get rounds() { return this.live?.rounds ?? this.head?.rounds ?? 0; }
   get title() { return this.head?.algorithm ?? this.live?.algorithm ?? ""; }
+  // On another machine a process cannot be seen; then the server's last word counts.
+  get goesOn() { return this.alive !== false && this.live != null && this.live.ended == null; }
   now() { return Date.now() / 1000 + this.offset; }
 }
 
@@ -52,7 +54,7 @@ export function clients(run) {
   const known = new Map(live.map((each) => [each.name, each]));
   return names.map((name) => {
     const row = known.get(name);
-    const over = !run.alive || run.live?.phase === "finished";
+    const over = !run.goesOn || run.live?.phase === "finished";
     const state = over && !ABSENT.has(row?.state) ? "over" : row?.state ?? "over";
     return { name, row, state, kind: KINDS[state] ?? "quiet", absent: ABSENT.has(state),
       examples: row?.examples ?? shards.get(name)?.examples, standing: run.standings.get(name),
