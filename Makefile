@@ -14,7 +14,7 @@ RESULTS ?=
 FLOWER ?= 1.40.0
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
-.PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-prometheus test-tcpdump \
+.PHONY: help demo up down test test-calm test-slow test-chaos test-browser test-compose test-prometheus test-tcpdump \
 	test-trackers lint format proto docs bench bench-link \
 	bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
@@ -37,13 +37,20 @@ test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
 test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers and not browser"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py
 
 test-tcpdump: venv  ## Run the test that captures packets (needs tcpdump and root).
 	$(BIN)/pytest -m tcpdump tests/test_fedwire.py
+
+# Neither is among the pins: one brings a driver of 45 MB along, the other is no Python.
+test-browser: venv  ## Look at the dashboard in a real browser (needs chromium and npm).
+	@$(BIN)/python -c 'import playwright' 2> /dev/null || $(PIP_INSTALL) playwright==1.65.2
+	@test -d .venv/axe-core || { mkdir -p .venv/axe-core && cd .venv/axe-core && \
+		npm pack --silent axe-core@4.14.0 > /dev/null && tar xzf axe-core-4.14.0.tgz; }
+	$(BIN)/pytest -m browser tests/test_browser.py
 
 test-prometheus: venv  ## Run the tests with a real Prometheus (needs prometheus and promtool, as Debian has them).
 	$(BIN)/pytest -m prometheus tests/test_prometheus.py
@@ -55,7 +62,7 @@ test-trackers: venv  ## Run the tests with the real TensorBoard and MLflow, whic
 	$(BIN)/pytest -m trackers tests/test_track.py
 
 test-chaos: venv  ## Kill and break everything at every point (a quarter of an hour).
-	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
+	$(BIN)/pytest -n 2 --dist worksteal -m "not compose and not tcpdump and not prometheus and not trackers and not browser" tests/test_chaos.py tests/test_graceful.py tests/test_hostile.py
 
 lint: venv  ## Check style and types.
 	$(BIN)/ruff check .

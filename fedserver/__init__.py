@@ -9,6 +9,7 @@ Rooms
     results/  evaluations, records, the best x, the end    tensors/  classes of tensors, first values
     rehearsal/  --canary, before round 1                   live/     the run directory for those who watch
     metrics/  a run for Prometheus                         track/    a run for TensorBoard and MLflow
+    dashboard/  runs in a browser, from a process of its own
 
 A round, in order; x, c, y_i and c_i are named where they are
     run.prepare    the worker builds x^0; x and c are one flat buffer in memory, `Standing.flat`

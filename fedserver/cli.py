@@ -21,16 +21,14 @@ from common.models import names
 from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
+from fedserver.dashboard import cli as dashboards
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
 from fedserver.track import cli as track_cli
 
 FIELDS = {declared.name: declared for declared in fields(RunConfig)}
-TASK_KEYS = (
-    *(declared.name for declared in fields(Task)),
-    *("model", "width", "augment", "svr", "personal", "freeze"),
-)
+TASK_KEYS = (*(each.name for each in fields(Task)), "model", "width", "augment", "svr", "personal", "freeze")
 """What a file that describes a task may say."""
 
 
@@ -196,6 +194,7 @@ def main() -> None:
     is_flag=True,
     help="Rehearse a tiny round with everybody before round 1; end with a table unless all are ready.",
 )
+@dashboards.run_option(Section.RUN)
 @commandline.capture_option(Section.WIRE)
 @track_cli.beside_options(Section.RUN)
 @commandline.option(
@@ -217,6 +216,7 @@ def run(
     capture: Path | None,
     resume: bool,
     canary: bool,
+    dashboard: str | None,
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
@@ -235,12 +235,12 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    with beside.started(run_dir, insecure, emit):
+    with dashboards.beside_run(dashboard, run_dir, access, emit), beside.started(run_dir, insecure, emit):
         ended = serve(
             config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
         )
         raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 
 
-for command in (*console.COMMANDS, keys.certs, keys.tokens, track_cli.track):
+for command in (*console.COMMANDS, dashboards.dashboard, keys.certs, keys.tokens, track_cli.track):
     main.add_command(command)

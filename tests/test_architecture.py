@@ -49,6 +49,8 @@ ONLY_IN = {
     ),
     "tensorboardX": ("fedserver/track/tensorboard_files.py",),
     "mlflow": ("fedserver/track/mlflow_store.py",),
+    "starlette": ("fedserver/dashboard",),
+    "uvicorn": ("fedserver/dashboard",),
     "torch": (
         "common/tensors/torch_views.py",
         "common/data",
@@ -73,6 +75,7 @@ WITHOUT_TORCH = (
     "common/access",
     "common/records",
     "common/metrics",
+    "common/live",
     "fedserver",
     "fedwire",
 )

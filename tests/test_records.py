@@ -149,7 +149,7 @@ def test_every_file_of_a_run_directory_is_in_the_document(tmp_path: Path) -> Non
             assert read_provenance(path).format == FORMAT
             continue
         if record is not None and path.suffix == ".jsonl":
-            lines = list(json_files.read_lines(path, record))
+            lines: list[object] = list(json_files.read_lines(path, record))
             assert len(lines) == 2 or record is LoggedEvent
         elif record is not None:
             assert json_files.read(path, record).format == FORMAT

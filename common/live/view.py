@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import json_files
@@ -18,7 +19,7 @@ from common.records.conformal import CONFORMAL
 from common.records.rounds import ROUNDS, RoundRecord
 from common.records.run import CONFIG, RunRecord, read_run_record
 
-FIRST_EVENT_BYTES = 1 << 19
+FIRST_EVENT_BYTES = 1 << 18
 """Of the events of a run that has gone on for long, so much is read when it is first looked at."""
 RECENT = 10
 """Rounds that say how long the next ones will take."""
@@ -97,7 +98,7 @@ class RunView:
     def seconds_left(self) -> float | None:
         """How long the rounds that are left will take, if they go on as the last ones; None: not known."""
         live = self.live
-        if live is None or not self.alive or live.phase != "training" or not self.rounds:
+        if live is None or self.alive is False or live.phase != "training" or not self.rounds:
             return None
         last = [record.seconds.round for record in list(self.rounds.values())[-RECENT:]]
         return statistics.median(last) * (live.rounds - max(self.rounds))
@@ -120,7 +121,7 @@ class RunView:
         for line, mark in zip(found.lines, lines, strict=True):
             r = known.get(mark)
             if r is None:
-                record = json_files.parsed(line, RoundRecord, str(self._records.path))
+                record = _sharing_names(json_files.parsed(line, RoundRecord, str(self._records.path)))
                 r = record.round
                 news[r] = record
             kept.append((mark, r))
@@ -142,3 +143,14 @@ class RunView:
                 self.damaged += 1
         self.events.extend(news)
         return tuple(news)
+
+
+def _sharing_names(record: RoundRecord) -> RoundRecord:
+    """The same with one text for each name, however many rounds and clients there are."""
+    shared = sys.intern
+    return replace(
+        record,
+        clients=tuple(map(shared, record.clients)),
+        drift={shared(name): value for name, value in record.drift.items()},
+        norms=replace(record.norms, clients={shared(n): size for n, size in record.norms.clients.items()}),
+    )

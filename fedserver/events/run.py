@@ -27,6 +27,16 @@ class Listening(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DashboardOpened(Event):
+    """Browsers can look at runs."""
+
+    url: str
+
+    def text(self) -> str:
+        return f"dashboard on {self.url}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStarted(Event):
     """A run has begun, or goes on in a new process."""
 
