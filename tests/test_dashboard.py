@@ -23,6 +23,7 @@ from fedserver.dashboard.assignment import Assignment
 from fedserver.dashboard.history import MOST_POINTS, RoundHistory, thinned
 from fedserver.dashboard.run_feed import RunFeed
 from fedserver.live.event_log import EventLog
+from fedserver.metrics.family import CONTENT_TYPE
 from tests.long_run import long_run
 from tests.processes import Federation, wait_until
 
@@ -123,6 +124,13 @@ def test_a_page_that_opens_is_told_everything(browser: Browser, simulated: Path)
     assert {each["took_part"] for each in run["standings"]} == {3}
     assert sum(row["down"] + row["up"] for row in run["bytes"]["tensors"]) == run["points"][-1]["total"]
     assert run["events"][-1]["event"] == "results_ready"
+
+
+def test_the_dashboard_serves_the_metrics_of_its_runs_too(browser: Browser, simulated: Path) -> None:
+    reply = browser.get("/metrics")
+    assert (reply.status, reply.headers["content-type"]) == (200, CONTENT_TYPE)
+    accuracy = f'fedpvr_accuracy{{run="{json.loads((simulated / "config.json").read_text())["run_id"]}"}} '
+    assert f"{accuracy}{read_rounds(simulated)[-1].accuracy}\n" in reply.body.decode()
 
 
 def test_an_open_page_is_told_what_is_new(federation: Federation, simulated: Path, tmp_path: Path) -> None:

@@ -179,8 +179,8 @@ def test_changes_tell_of_rounds_evaluations_and_who_comes_and_goes() -> None:
     )
     assert [event.text for event in changes(None, first)] == ["training, round 3 of 20"]
     assert [event.text for event in changes(first, then)] == [
-        "training, round 4 of 20",
         "round 3: accuracy 50.00%",
+        "training, round 4 of 20",
         "a gone: silent",
     ]
     assert [event.text for event in changes(then, replace(then, clients=(here,)))] == ["a is here again"]

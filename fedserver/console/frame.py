@@ -139,13 +139,13 @@ def doing(frame: Frame) -> str:
 def changes(before: Frame | None, now: Frame) -> Iterator[SeenEvent]:
     """What has happened between two frames, as far as it can be seen from them."""
     at = time.strftime("%H:%M:%S")
-    if before is None or (before.phase, before.round) != (now.phase, now.round):
-        why = f": {now.outcome}" if now.outcome not in ("", now.phase) else ""
-        yield SeenEvent(time=at, text=f"{doing(now)}{why}", warning=now.phase == STOPPED)
     seen = before.evaluations[-1].round if before is not None and before.evaluations else 0
     for each in now.evaluations if before is not None else now.evaluations[-1:]:
         if each.round > seen:
             yield SeenEvent(time=at, text=f"round {each.round}: accuracy {each.accuracy:.2%}")
+    if before is None or (before.phase, before.round) != (now.phase, now.round):
+        why = f": {now.outcome}" if now.outcome not in ("", now.phase) else ""
+        yield SeenEvent(time=at, text=f"{doing(now)}{why}", warning=now.phase == STOPPED)
     states = {client.name: client.state for client in before.clients} if before is not None else {}
     for client in now.clients:
         # What everybody does in every round is no news.

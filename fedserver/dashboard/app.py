@@ -17,6 +17,8 @@ from starlette.routing import BaseRoute, Route
 
 from fedserver.dashboard.access import Door, Guard
 from fedserver.dashboard.hub import Hub
+from fedserver.metrics.family import CONTENT_TYPE
+from fedserver.metrics.text import metrics_text
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -53,7 +55,10 @@ def routes(hub: Hub) -> list[BaseRoute]:
     async def runs(request: Request) -> Response:
         return Response(f"[{','.join(await hub.whole())}]", media_type="application/json")
 
-    answers: dict[str, Answer] = {"/news": news, "/runs.json": runs, **_files()}
+    async def metrics(request: Request) -> Response:
+        return Response(await hub.shown(metrics_text), media_type=CONTENT_TYPE)
+
+    answers: dict[str, Answer] = {"/news": news, "/runs.json": runs, "/metrics": metrics, **_files()}
     return [Route(path, answer, methods=["GET"]) for path, answer in answers.items()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,6 +60,12 @@ class Hub:
         await self.look()
         async with self._looking:
             return await asyncio.to_thread(lambda: [_encoded(feed.whole()) for feed in self._feeds])
+
+    async def shown(self, show: Callable[[list[RunView]], bytes]) -> bytes:
+        """What somebody else makes of all views as they are now."""
+        await self.look()
+        async with self._looking:
+            return await asyncio.to_thread(show, self.views)
 
     async def news(self) -> AsyncIterator[str]:
         """Everything and then what changes, as server-sent events, until the page is closed."""
