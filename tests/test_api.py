@@ -242,7 +242,7 @@ def test_flags_say_the_same_settings() -> None:
     assert found == config
 
 
-def test_rounds_are_a_list_and_a_table(short: fedlab.Run) -> None:
+def test_rounds_are_a_list_and_a_table(short: fedlab.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.round for row in short.rounds] == [1, 2]
     last = json.loads((short.path / "rounds.jsonl").read_text().splitlines()[-1])
     assert short.rounds[-1].accuracy == last["accuracy"] == short.accuracy
@@ -250,6 +250,9 @@ def test_rounds_are_a_list_and_a_table(short: fedlab.Run) -> None:
     assert short.rounds.to_dict()["round"] == [1, 2]
     assert repr(short.rounds).splitlines()[0].split()[:2] == ["round", "accuracy"]
     assert short.rounds._repr_html_().count("<tr>") == 3
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="to_pandas needs pandas, which is not installed"):
+        short.rounds.to_pandas()
     with pytest.raises(ConfigError, match="no column 'f1'; there are round, "):
         short.rounds.column("f1")
 

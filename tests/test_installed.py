@@ -14,7 +14,7 @@ import pytest
 from common.algorithms import ALGORITHMS
 from common.data import datasets
 from common.data.names import INSTALLED as DATASETS
-from common.errors import ConfigError, RefusedError
+from common.errors import ConfigError, RefusedError, WireError
 from common.events import unheard
 from common.installed.allowed import load_allowed
 from common.installed.entry_points import EntryPoints
@@ -23,7 +23,7 @@ from common.metrics.choice import Metrics
 from common.models.build import build_model
 from common.models.names import INSTALLED as MODELS
 from common.models.spec import ModelSpec
-from common.wire.codec_choice import CODECS
+from common.wire.codec_choice import CODECS, announced_codec
 from fedclient.policy.policy import Policy
 from fedclient.site import Site
 from fedlab.simulation import simulate
@@ -164,6 +164,11 @@ def test_codecs_share_out_their_numbers(packages: Path) -> None:
         RunConfig(codec=("others",))
     with pytest.raises(ConfigError, match="a number from 64 to 127, got 'ours' and 4"):
         RunConfig(codec=("ours",))
+    assert announced_codec(70, "float32", 9, 0, 0).num_bytes(9, 4) == 6
+    with pytest.raises(
+        WireError, match="codec number 71 is of another package, which is not installed or not"
+    ):
+        announced_codec(71, "float32", 9, 0, 0)
 
 
 def test_a_name_that_two_packages_claim_is_used_by_neither(packages: Path) -> None:
