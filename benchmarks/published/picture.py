@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import re
+import zlib
 from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
-
-from fedlab.reports import plots
 
 COLOURS = {"server": "#4878a8", "clients": "#d1703c"}
 
@@ -37,5 +38,17 @@ def drawn(profile: dict[str, Any]) -> str:
     )
     title = f"{about['model']}, {about['clients']} clients, no training: {about['median_ms']:.0f} ms a round"
     axes.set_title(title, fontsize=10, loc="left")
-    with rc_context({"svg.fonttype": "none"}):  # Text stays text, which is a tenth of its outlines.
-        return plots.inline_svg(figure)
+    return _svg(figure)
+
+
+def _svg(figure: Figure) -> str:
+    """The same figure gives the same bytes: ids are drawn from its content, and there is no date."""
+    stream = io.StringIO()
+    # Text stays text, which is a tenth of its outlines.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedpvr"}):
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    svg = stream.getvalue()
+    svg = svg[svg.index("<svg") :]
+    prefix = f"f{zlib.crc32(svg.encode()):08x}-"
+    svg = re.sub(r'(id="|href="#|url\(#)', lambda found: found[1] + prefix, svg)
+    return svg.replace("<svg ", '<svg role="img" ', 1)

@@ -28,6 +28,13 @@ const explore = (canvas, later, find, move, forget) => {
   });
 };
 
+// A list may be longer than what Math.min takes.
+const least = (list, start) => list.reduce((a, b) => Math.min(a, b), start);
+const most = (list, start) => list.reduce((a, b) => Math.max(a, b), start);
+
+// Where a word has to be centred to end before a place.
+const within = (pen, word, x, end) => Math.min(x, end - pen.measureText(word).width / 2);
+
 const axes = (pen, frame, xs, ys, wordX, wordY, atX, atY) => {
   pen.strokeStyle = ink("grid");
   pen.fillStyle = ink("soft");
@@ -39,7 +46,7 @@ const axes = (pen, frame, xs, ys, wordX, wordY, atX, atY) => {
     pen.fillText(wordY(y), frame.left - 7, at);
   }
   pen.textAlign = "center";
-  for (const x of xs) pen.fillText(wordX(x), atX(x), frame.bottom + 12);
+  for (const x of xs) pen.fillText(wordX(x), within(pen, wordX(x), atX(x), frame.right + 6), frame.bottom + 12);
 };
 
 const curves = (holder, chart) => {
@@ -53,20 +60,20 @@ const curves = (holder, chart) => {
 
   const draw = (pen, width, height) => {
     const all = shown().flatMap(points), ys = all.map(([, y]) => y), xs = all.map(([x]) => x);
-    let low = view.log ? Math.min(...ys.filter((y) => y > 0)) : Math.min(0, ...ys);
-    let high = Math.max(...ys);
+    let low = view.log ? least(ys.filter((y) => y > 0), Infinity) : least(ys, 0);
+    let high = most(ys, -Infinity);
     if (!all.length || !Number.isFinite(low)) { low = 0; high = 1; }
     if (view.log) { low = Math.log10(low); high = Math.log10(Math.max(high, 10 ** low * 1.01)); }
     if (high <= low) high = low + 1;
     if (!view.log) high += 0.04 * (high - low);
-    const [left, right] = [Math.min(...xs, Infinity), Math.max(...xs, -Infinity)];
+    const [left, right] = [least(xs, Infinity), most(xs, -Infinity)];
     frame = { left: 56, right: width - 12, top: 10, bottom: height - 42 };
     toX = (x) => frame.left + (right > left ? (x - left) / (right - left) : 0.5) * (frame.right - frame.left);
     const height1 = (y) => (view.log ? Math.log10(Math.max(y, 1e-300)) : y);
     toY = (y) => frame.bottom - ((height1(y) - low) / (high - low)) * (frame.bottom - frame.top);
     const whole = xs.every(Number.isInteger);
     const [marksX] = all.length ? ticks(left, right, (frame.right - frame.left) / 70, whole) : [[]];
-    const [marksY] = ticks(low, high, (frame.bottom - frame.top) / 42);
+    const [marksY] = ticks(low, high, (frame.bottom - frame.top) / 34, view.log && high - low >= 1);
     axes(pen, frame, marksX, marksY.map((y) => (view.log ? 10 ** y : y)), number, wordY, toX, toY);
     pen.fillText(view.x, (frame.left + frame.right) / 2, height - 10);
     shown().forEach((name) => {
@@ -138,7 +145,7 @@ const bars = (holder, chart) => {
   const names = chart.names;
   const purposes = chart.purposes;
   const total = (name) => Object.values(chart.parts[name]).reduce((a, b) => a + b, 0);
-  const most = Math.max(1, ...names.map(total));
+  const top = most(names.map(total), 1);
   let at = -1, boxes = [];
   const segments = (name) => purposes.map((purpose) => [purpose, chart.parts[name][purpose] || 0]);
   const across = (pen, width) => {
@@ -150,8 +157,8 @@ const bars = (holder, chart) => {
       pen.globalAlpha = chart.faint.includes(name) ? 0.5 : 1;
       for (const [purpose, value] of segments(name)) {
         pen.fillStyle = ink(purpose);
-        pen.fillRect(x, y, (value / most) * room, 20);
-        x += (value / most) * room;
+        pen.fillRect(x, y, (value / top) * room, 20);
+        x += (value / top) * room;
       }
       pen.globalAlpha = 1;
       pen.fillStyle = ink(k === at ? "accent" : "ink");
@@ -163,17 +170,17 @@ const bars = (holder, chart) => {
     });
   };
   const upright = (pen, width, height) => {
-    const frame = { left: 56, right: width - 8, top: 8, bottom: height - 24 };
+    const frame = { left: 68, right: width - 8, top: 8, bottom: height - 24 };
     const each = (frame.right - frame.left) / names.length, gap = Math.min(6, each * 0.25);
-    const [marks] = ticks(0, most, 5);
-    const toY = (y) => frame.bottom - (y / most) * (frame.bottom - frame.top);
+    const [marks] = ticks(0, top, 5);
+    const toY = (y) => frame.bottom - (y / top) * (frame.bottom - frame.top);
     const toX = (k) => frame.left + (k + 0.5) * each;
     const widest = Math.max(...names.map((name) => pen.measureText(name).width)) + 12, skip = Math.ceil(widest / each);
     axes(pen, frame, names.map((_, k) => k).filter((k) => k % skip === 0), marks, (k) => names[k], bytes, toX, toY);
     names.forEach((name, k) => {
       let y = frame.bottom;
       for (const [purpose, value] of segments(name)) {
-        const tall = (value / most) * (frame.bottom - frame.top);
+        const tall = (value / top) * (frame.bottom - frame.top);
         pen.fillStyle = ink(purpose);
         pen.fillRect(frame.left + k * each + gap / 2, y - tall, each - gap, tall);
         y -= tall;
@@ -208,8 +215,8 @@ const colour = (share) => {
 
 const heat = (holder, chart) => {
   const known = chart.values.flat().filter((value) => value !== null);
-  const low = Math.min(...known, chart.top === null ? Infinity : 0);
-  const high = chart.top === null ? Math.max(...known) : chart.top;
+  const low = least(known, chart.top === null ? Infinity : 0);
+  const high = chart.top === null ? most(known, -Infinity) : chart.top;
   const columns = chart.columns.length, rows = chart.rows_named.length;
   let frame = {}, at = null, groups = 1;
   // Columns that would be less than three pixels wide are put together, and their mean is shown.
@@ -239,7 +246,8 @@ const heat = (holder, chart) => {
     pen.textAlign = "center";
     const widest = Math.max(...chart.columns.map((name) => pen.measureText(name).width)) + 10, skip = Math.ceil(widest / each);
     for (let group = 0; group < count; group += skip) {
-      pen.fillText(chart.columns[group * groups], left + (group + 0.5) * each, frame.bottom + 10);
+      const word = chart.columns[group * groups];
+      pen.fillText(word, within(pen, word, left + (group + 0.5) * each, frame.right + 6), frame.bottom + 10);
     }
     pen.fillText(chart.x, (frame.left + frame.right) / 2, frame.bottom + 26);
     const bar = { left: Math.round(frame.left), width: Math.min(160, frame.right - frame.left - 90), y: height - 16 };

@@ -10,7 +10,7 @@ from typing import Literal
 Numbers = Sequence[float]
 Series = Mapping[str, tuple[Numbers, Sequence[float | None]]]
 """Name -> x and y."""
-MAX_ROWS = 400
+MAX_ROWS, MAX_COLUMNS = 400, 100
 """Of the table of a picture."""
 
 
@@ -107,12 +107,13 @@ class HeatMap:
         return asdict(self)
 
     def rows(self) -> tuple[list[str], list[list[str]]]:
-        """The numbers: headings and rows."""
+        """The numbers: headings and rows; of very many columns one in so many."""
+        step = -(-len(self.columns) // MAX_COLUMNS) or 1
         found = [
-            [f"{name}{f' ({self.mark})' if k in self.marked else ''}", *map(_number, line)]
+            [f"{name}{f' ({self.mark})' if k in self.marked else ''}", *map(_number, line[::step])]
             for k, (name, line) in enumerate(zip(self.rows_named, self.values, strict=True))
         ]
-        return ["", *self.columns], found
+        return ["" if step == 1 else f"one column in {step}", *self.columns[::step]], found
 
 
 Chart = Curves | Bars | HeatMap

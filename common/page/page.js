@@ -21,7 +21,7 @@ const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const number = (value) => {
   if (value === null || value === undefined) return "-";
   if (Math.abs(value) < 1e-12) return "0";
-  if (value !== 0 && Math.abs(value) < 0.01) return value.toPrecision(3);
+  if (Math.abs(value) < 0.01) return Math.abs(value) < 0.0001 ? value.toExponential(1) : value.toPrecision(2);
   return NUMBER.format(value);
 };
 const scaled = (value, units, step) => {
