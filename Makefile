@@ -110,7 +110,8 @@ docs: venv  ## Write the documents that come from the code again, and build the 
 docs-site: venv  ## Build the site of the documents as they are, without a warning, and check what was built.
 	@cmp -s docs/requirements.txt .venv/docs-requirements.txt || { echo "installing Sphinx (once) ..." && \
 		$(PIP_INSTALL) -c requirements.txt -r docs/requirements.txt && cp docs/requirements.txt .venv/docs-requirements.txt; }
-	$(BIN)/sphinx-build -W --keep-going -q -E -j auto -d build/doctrees docs build/site
+	@rm -rf build/site build/doctrees
+	$(BIN)/sphinx-build -W --keep-going -q -j auto -d build/doctrees docs build/site
 	$(BIN)/pytest -m site tests/test_site.py
 
 bench: venv  ## Run the benchmarks, or those of NAMES; results go to benchmarks/results (a few minutes).

@@ -79,17 +79,16 @@ def test_every_exit_code_has_a_meaning_for_commands_that_exist() -> None:
                 found = found.commands[name] if isinstance(found, click.Group) else found
 
 
-def test_no_number_but_an_exit_code_ends_a_command() -> None:
+def test_no_number_but_an_exit_code_ends_a_command_badly() -> None:
     raised = {
         ast.unparse(node)
         for path in FILES
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("SystemExit", "sys.exit")
         for argument in node.args
-        if any(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in ast.walk(argument))
+        if any(isinstance(each, ast.Constant) and each.value not in (0, None) for each in ast.walk(argument))
     }
-    # The code of the first replica that failed, or none.
-    assert raised == {"SystemExit(next((guest.code for guest in guests if guest.code), 0))"}
+    assert raised == set()
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     tree = [kind for kind in kinds if issubclass(kind, errors.FedError)]
     assert all(isinstance(kind.exit_code, ExitCode) for kind in tree)

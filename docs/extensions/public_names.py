@@ -1,4 +1,4 @@
-"""`public-names:: PACKAGE` documents what a package offers: the names in its `__all__`, whatever they are."""
+"""`public-names:: PACKAGE` documents what a package offers: the names of its `__all__` or `__dir__`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class PublicNames(SphinxDirective):  # type: ignore[misc]
     def run(self) -> list[nodes.Node]:
         """What stands in the page: an entry for each name, or a sentence where there is none yet."""
         package = importlib.import_module(self.arguments[0])
-        offered = {name: getattr(package, name) for name in getattr(package, "__all__", ())}
+        listed = getattr(package, "__all__", None) or (dir(package) if "__dir__" in vars(package) else ())
+        offered = {name: getattr(package, name) for name in listed if not name.startswith("_")}
         names = [name for name, value in offered.items() if not inspect.ismodule(value)]
         if not names:
             return [nodes.paragraph("", f"{package.__name__} has no names of its own yet; use its commands.")]
