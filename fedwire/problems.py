@@ -13,4 +13,4 @@ class Problems(list[str]):
     def __call__(self, line: str) -> None:
         """Takes in one problem."""
         self.append(line)
-        print(printable(line), file=sys.stderr)
+        print(printable(line), file=sys.stderr, flush=True)
