@@ -13,6 +13,8 @@ from fedserver.metrics.values import durations
 
 RUN = "run"
 """The label that every series of a run has: its id."""
+MOST_LOOKS = 20
+"""A look reads a part of a long traffic.jsonl; the first scrapes of a long run take several."""
 
 
 def metrics_text(views: Iterable[RunView]) -> bytes:
@@ -52,7 +54,9 @@ def refreshed(views: Iterable[RunView]) -> bytes:
     known = list(views)
     for view in known:
         try:
-            view.refresh()
+            for _ in range(MOST_LOOKS):
+                if not view.refresh().traffic:
+                    break
         except StateError:
             continue
     return metrics_text(known)
