@@ -24,7 +24,7 @@ PAGES = 3
 CLIENTS = 5
 ENDLESS = 100_000
 READ = "import http.client as h, sys; c = h.HTTPConnection(sys.argv[1]); c.request('GET', '/news')\n"
-READ += "r = c.getresponse()\nwhile r.readline(): pass"
+READ += "r = c.getresponse()\nprint(r.readline(), flush=True)\nwhile r.readline(): pass"
 """A page without its drawing, which is the browser's business and not the server's."""
 
 
@@ -50,10 +50,11 @@ def _rounds(found: report.Report, blocks: int, rounds: int) -> None:
             for i in range(CLIENTS):
                 forker.start("fedclient", client_flags("cnn", i, address), folder / f"client-{i}.log")
             server.wait_for("round_closed", round=1)
-            last, memory = 1, 0.0
+            memory = 0.0
             for _, name in itertools.product(range(blocks), times):
                 with _pages(url, PAGES if name != "no page" else 0):
-                    # The first round of a block is still half of the one before.
+                    # Rounds go on while pages open; the one that is open then belongs to neither.
+                    last = server.newest("round_closed")["round"] + 1
                     server.wait_for("round_closed", ALL_ROUNDS_S, round=last + 1)
                     cpu = processes.cpu_seconds([server.pid])
                     server.wait_for("round_closed", ALL_ROUNDS_S, round=last + 1 + rounds)
@@ -61,7 +62,6 @@ def _rounds(found: report.Report, blocks: int, rounds: int) -> None:
                     memory = max(memory, _dashboard_mb(server.pid))
                 closes = [server.wait_for("round_closed", round=last + k)[0] for k in range(1, rounds + 2)]
                 times[name] += [b - a for a, b in itertools.pairwise(closes)]
-                last += 1 + rounds
     without, with_pages = times.values()
     for name, each in times.items():
         found.row(
@@ -79,13 +79,19 @@ def _rounds(found: report.Report, blocks: int, rounds: int) -> None:
 
 @contextmanager
 def _pages(url: str, number: int) -> Iterator[None]:
-    """So many open pages, in processes of their own."""
+    """So many open pages, in processes of their own, once all of them have heard something."""
     command = [sys.executable, "-c", READ, url.split("/")[2]]
-    pages = [subprocess.Popen(command) for _ in range(number)]
+    pages = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(number)]
     try:
+        for page in pages:
+            assert page.stdout is not None
+            page.stdout.readline()
         yield
     finally:
         children.stop(pages)
+        for page in pages:
+            assert page.stdout is not None
+            page.stdout.close()
 
 
 def _dashboard_mb(server: int) -> float:

@@ -282,6 +282,7 @@ def test_a_long_history_is_thinned_and_its_sums_stay_right(tmp_path: Path) -> No
     assert message.points[-1].round == 420
     assert message.points[-1].total == sum(record.bytes.total for record in read_rounds(run))
     assert len(thinned(list(message.points))) == len(message.points)
+    assert sum(vars(message.down).values()) + sum(vars(message.up).values()) == message.points[-1].total
     first, second, third = message.standings or ()
     assert (first.took_part, first.missed, first.reason) == (210, 210, "no answer by the deadline")
     assert (second.took_part, second.uncounted, second.uncounted_reason) == (378, 42, "too large")

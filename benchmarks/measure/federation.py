@@ -116,6 +116,11 @@ class ServerProcess:
                     raise FederationFailure(f"the server did not say {kind} {values}: {self.last_words()}")
                 self._changed.wait(left)
 
+    def newest(self, kind: str) -> dict[str, Any]:
+        """The last event of a kind so far."""
+        with self._changed:
+            return next(event for _, event in reversed(self._events) if event["event"] == kind)
+
     def last_words(self) -> str:
         """For an error."""
         said = self._errors.read_text().splitlines()[-3:]

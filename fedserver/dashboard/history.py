@@ -31,6 +31,8 @@ class RoundHistory:
         self.metrics: dict[str, tuple[str, float | None]] = {}
         """Of clients that evaluate x: what they reported last."""
         self.norms: dict[str, float | None] = {}
+        self.down = self.up = Way(model=0, buffer=0, control=0, other=0)
+        """Bytes of all rounds."""
         self.uncounted: Counter[str] = Counter()
         """Rounds of whose x nothing is of a client that handed an update in."""
         self.reasons: dict[str, str] = {}
@@ -48,6 +50,7 @@ class RoundHistory:
             self.attendance.add_evaluation(record)
         else:
             self.attendance.add(record)
+            self.down, self.up = (_added(self.down, record.bytes.down), _added(self.up, record.bytes.up))
             self.uncounted.update((record.uncounted or {}).keys())
             self.reasons |= record.uncounted or {}
         for layer in record.layer_drift:
@@ -97,6 +100,11 @@ def chosen(points: dict[int, RoundPoint], rounds: Iterable[int]) -> tuple[RoundP
 def _way(sent: PurposeBytes) -> Way:
     rest = sent.total - sent.model - sent.buffer - sent.control
     return Way(model=sent.model, buffer=sent.buffer, control=sent.control, other=rest)
+
+
+def _added(before: Way, sent: PurposeBytes) -> Way:
+    now = _way(sent)
+    return Way(**{name: count + getattr(before, name) for name, count in vars(now).items()})
 
 
 def _spread(norms: Norms) -> tuple[float, float, float] | None:

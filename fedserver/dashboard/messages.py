@@ -142,6 +142,9 @@ class RunMessage:
     seconds_left: float | None = None
     closed: int = 0
     """Rounds."""
+    down: Way
+    """Bytes of all closed rounds."""
+    up: Way
     head: Head | None = None
     live: LiveRecord | None = None
     best: Best | None = None

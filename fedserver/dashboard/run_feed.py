@@ -76,6 +76,8 @@ class RunFeed:
             finished=view.finished,
             seconds_left=view.seconds_left,
             closed=len(view.rounds),
+            down=self._history.down,
+            up=self._history.up,
             best=None if best is None else Best(round=best[0], accuracy=best[1]),
             **news,  # type: ignore[arg-type]
         )

@@ -15,7 +15,7 @@ export class Run {
   hear(news) {
     if (news.whole) this.forget();
     this.offset = news.now - Date.now() / 1000;
-    Object.assign(this, { name: news.name, alive: news.alive ?? null, finished: news.finished, closed: news.closed,
+    Object.assign(this, { name: news.name, alive: news.alive ?? null, finished: news.finished, closed: news.closed, down: news.down, up: news.up,
       seconds_left: news.seconds_left ?? null, best: news.best ?? null, trouble: news.trouble });
     for (const key of ["head", "live", "layers", "bytes"]) if (news[key]) this[key] = news[key];
     for (const point of news.points) this.points.set(point.round, point);

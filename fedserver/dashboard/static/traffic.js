@@ -21,22 +21,13 @@ export function traffic(run) {
     { label: "SCAFFOLD", color: color(1), dash: [3, 4], ...curve(points, "round", (p) => p.scaffold) },
   ], { xName: "round", xValue: String });
   put(by("caption-bytes"), last ? `${bytes(last.total)} after ${count(last.round)} rounds, ${bytes(last.total / last.round)} a round.` : "");
-  purposes(run, points, last);
+  purposes(run, last);
   tensors(run);
 }
 
-// Points may be thinned; sums by purpose are scaled by what they leave out only where bytes by tensor are not all in.
-function purposes(run, points, last) {
-  const sums = { down: {}, up: {} };
-  const whole = run.bytes?.rounds === run.closed && run.bytes?.unlisted === 0;
-  for (const way of ["down", "up"]) {
-    for (const [key] of PURPOSES) {
-      if (whole) sums[way][key] = run.bytes.tensors.filter((t) => (PURPOSES.some(([name]) => name === t.purpose) ? t.purpose : "other") === key).reduce((sum, t) => sum + t[way], 0);
-      else sums[way][key] = (points.reduce((sum, p) => sum + p[way][key], 0) * (run.closed || 1)) / (points.length || 1);
-    }
-  }
+function purposes(run, last) {
   const rows = last ? [...PURPOSES, ["total", "all"]] : [];
-  const of = (way, key) => (key === "total" ? PURPOSES.reduce((sum, [name]) => sum + sums[way][name], 0) : sums[way][key]);
+  const of = (way, key) => (key === "total" ? PURPOSES.reduce((sum, [name]) => sum + run[way][name], 0) : run[way][key]);
   fill(by("purpose-rows"), rows, ([key]) => key, ([key, name]) => make("tr", key === "total" ? { class: "total" } : {}, make("th", { scope: "row" }, name), make("td", { class: "number" }), make("td", { class: "number" }), make("td", { class: "number" })), (row, [key]) => {
     const [down, up] = [of("down", key), of("up", key)];
     put(row.children[1], bytes(down));
