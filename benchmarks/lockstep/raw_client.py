@@ -11,23 +11,29 @@ from lockstep.crew import Member, serve
 DOWN, UP = "/raw/Down", "/raw/Up"
 
 
+def raw_frames(chunk: int, size: int) -> list[bytes]:
+    """As many bytes as a model has: one piece again and again would stay in a cache."""
+    return [bytes([k % 256]) * chunk for k in range(size // chunk)]
+
+
 def grpc_client(member: Member, _: int) -> None:
     """Pulls and pushes in turn."""
     import grpc
 
-    port, chunk, _ = map(int, sys.argv[3:])
+    port, chunk, size = map(int, sys.argv[3:])
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         grpc.channel_ready_future(channel).result()
         pull: Any = channel.unary_stream(DOWN)
         push: Any = channel.stream_unary(UP)
-        data = bytes(chunk)
+        data = raw_frames(chunk, size)
         while True:
             member.ready("down")
-            received = sum(len(frame) for frame in pull(b""))
+            for _ in pull(b""):
+                pass
             member.done()
             member.ready("up")
-            push(data for _ in range(received // chunk))
+            push(iter(data))
             member.done()
 
 

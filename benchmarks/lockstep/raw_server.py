@@ -9,14 +9,14 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-from lockstep.raw_client import DOWN, UP
+from lockstep.raw_client import DOWN, UP, raw_frames
 
 
 async def grpc_server(chunk: int, size: int) -> None:
     """A grpc.aio server, as ours is, with the options that gRPC has by itself."""
     import grpc
 
-    frames = [bytes(chunk)] * (size // chunk)
+    frames = raw_frames(chunk, size)
 
     async def down(_: bytes, context: Any) -> AsyncIterator[bytes]:
         for frame in frames:
