@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -63,8 +62,8 @@ class WireTransport:
         """Nothing to hang up."""
 
 
-async def _assembled(config: RunConfig, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, secrets.token_hex(6), run_dir, simulation._InProcessWorker(), emit)
+async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit) -> Federation:
+    return assemble(config, run_id, run_dir, simulation._InProcessWorker(), emit)
 
 
 def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: int) -> list[Connection]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import select
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -70,28 +72,54 @@ def _become(module: str, arguments: list[str], folder: str, log: str) -> None:
 
 
 class _ForkedWorker:
-    """A child of a server, with the methods of subprocess.Popen that the server uses."""
+    """A worker of a server, with the methods of subprocess.Popen that the server uses."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self._pid = os.pidfd_open(pid)
 
     def terminate(self) -> None:
         """SIGTERM."""
-        os.kill(self._pid, signal.SIGTERM)
+        signal.pidfd_send_signal(self._pid, signal.SIGTERM)
 
     def wait(self) -> None:
         """Waits for its end."""
-        os.waitpid(self._pid, 0)
+        select.select([self._pid], [], [])
+        os.close(self._pid)
+
+
+_line: socket.socket | None = None
+"""To the process that forks the workers of this server."""
 
 
 def _fork_worker(connection: int) -> _ForkedWorker:
-    """In the place of `fedserver.worker.process.start`."""
-    return _ForkedWorker(fork(_become_worker, connection))
+    """In the place of `fedserver.worker.process.start`.
+
+    A server with threads of gRPC cannot fork, and may want another worker later: so there is a process that
+    was forked before it had any, which is nobody's child and ends when the server does.
+    """
+    global _line
+    if _line is None:
+        _line, theirs = socket.socketpair()
+        os.waitpid(fork(_detach, theirs), 0)
+        theirs.close()
+    socket.send_fds(_line, [b"."], [connection])
+    return _ForkedWorker(int.from_bytes(_line.recv(4), "little"))
+
+
+def _detach(line: socket.socket) -> None:
+    if os.fork() == 0:
+        nursery.close_all_but(line.fileno())
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody asks how workers end.
+        while connections := socket.recv_fds(line, 1, 1)[1]:
+            line.sendall(fork(_become_worker, connections[0]).to_bytes(4, "little"))
+            os.close(connections[0])
+    os._exit(0)
 
 
 def _become_worker(connection: int) -> None:
     """What `python -P -m fedserver.worker.lifeline FD` does once it has torch."""
-    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     nursery.close_all_but(connection)
     sys.path.pop(0)

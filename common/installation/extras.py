@@ -14,8 +14,8 @@ EXTRAS = {
     "matplotlib": ("lab",),
     "starlette": ("dashboard",),
     "uvicorn": ("dashboard",),
-    "mlflow": ("track",),
-    "tensorboardX": ("track",),
+    "mlflow": ("track", "mlflow"),
+    "tensorboardX": ("track", "tensorboard"),
 }
 
 

@@ -63,6 +63,11 @@ def is_canary(header: Message) -> bool:
     return any(field.name in _MARKS for field, _ in header.ListFields())
 
 
+def is_evaluation(header: Message) -> bool:
+    """Whether a round asks for an evaluation and nothing else."""
+    return bool(getattr(header, "evaluation_only", False))
+
+
 @dataclass(frozen=True)
 class ClassifiedMessage:
     """One message of a call, once it is clear what it is and whose."""

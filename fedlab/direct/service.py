@@ -132,4 +132,7 @@ class HandedUploads(Uploads):
         except WireError:
             spool.drop(i, upload)
             raise
+        layout = run.up.encoded
+        end = layout.offsets[-1] + layout.specs[-1].num_bytes
+        self._progress(i, end, end)
         return self._counted(run, member, update, upload)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from common.wire.messages import is_canary
+from common.wire.messages import is_canary, is_evaluation
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position, TensorSpec
 from fedwire.source import CapturedMessage
@@ -96,7 +96,7 @@ def open_download(message: CapturedMessage, header: pb.RoundHeader) -> Attempt:
     """The call that this header of a round begins."""
     at = header.resumed_at if header.HasField("resumed_at") else None
     attempt = _opened(message, message.client, header.round, header.tensors, at)
-    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if header.evaluation_only else ""
+    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if is_evaluation(header) else ""
     return attempt
 
 
