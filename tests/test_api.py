@@ -317,7 +317,7 @@ def test_a_server_beside_and_clients_with_arrays_of_the_program(here: Path) -> N
 def test_clients_and_servers_are_ended_by_their_program(here: Path) -> None:
     with fedserver.serve(**TASK, init=first_weights(here)) as server:
         with pytest.raises(ConfigError, match=r"--listen .*: cannot listen there"):
-            fedserver.serve(listen=server.address, **TASK, init=first_weights(here))
+            fedserver.serve(listen=server.address, run_dir=here / "other", **TASK, init=first_weights(here))
         client = fedclient.join(server.address, name="one", data=points())
         other = here / ".fedclient" / "one"
         wait_until(other.exists, "the client has a state directory")

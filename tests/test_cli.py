@@ -47,7 +47,7 @@ def invoke(program: str, *arguments: str, **options: Any) -> click.testing.Resul
 def test_every_command_explains_itself_and_ends_with_an_example(path: tuple[str, ...]) -> None:
     for flag in ("--help", "-h"):
         result = invoke(path[0], *path[1:], flag)
-        assert result.exit_code == 0
+        assert result.exit_code == 0, result.output
         example = result.output.rstrip().rsplit("Example:", 1)[1]
         assert example.strip().startswith(path[0])
 
