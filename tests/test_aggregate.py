@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
 
 from common.server_step import aggregate as aggregates
-from common.server_step import cores
 from common.server_step.aggregate import Aggregate
-from common.server_step.center import RobustAggregate
 from common.server_step.moves import BLOCK
-from common.server_step.robust import Center, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import tensor_view
 from tests.rules import rules
@@ -118,36 +112,6 @@ def test_updates_give_the_same_bits_in_one_pass_and_in_several(monkeypatch: pyte
         return result(aggregate, down, 5).tobytes(), aggregate.drift_diversity()
 
     assert after(2) == after(64)
-
-
-@pytest.mark.parametrize("center", [None, partial(trimmed_mean, share=0.4)])
-def test_the_result_does_not_depend_on_the_number_of_cores(
-    monkeypatch: pytest.MonkeyPatch, center: Center | None
-) -> None:
-    layout = layout_of("float32", 9 * BLOCK + 7)
-    down, ups = random_flat(layout, 0), [random_flat(layout, seed) for seed in (1, 2, 3)]
-    h = {k: np.full(layout.specs[k].num_elements, 0.5) for k in layout.indices(Purpose.MODEL)}
-    rule = rules(algorithm="feddyn", prox_weight=0.1, num_clients=3)
-
-    def everything() -> list[object]:
-        aggregate = Aggregate(layout, down) if center is None else RobustAggregate(layout, down, center)
-        for up, weight in zip(ups, (1.0, 0.3, 0.0), strict=True):
-            aggregate.add(up, None, weight, 1.0)
-        flat, next_h = aggregate.result(down, rule, h)
-        bits = [flat.tobytes(), *(each.tobytes() for each in next_h.values())]
-        return [
-            *bits,
-            aggregate.norms(),
-            aggregate.drift_diversity(),
-            aggregate.drift_diversity(by_layer=True),
-        ]
-
-    found = []
-    for threads in (1, 2, 4):
-        monkeypatch.setattr(cores, "MOST", threads)
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-        found.append(everything())
-    assert found[0] == found[1] == found[2]
 
 
 def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from common.server_step.cores import shared_out
 from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square, write_float64
 from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
@@ -32,7 +31,7 @@ ServerState = Mapping[int, Float64]
 Use = Callable[[slice, Float64], None]
 """Takes a block of a sum of moves, which is good until it returns."""
 PIECE = 16 * BLOCK
-"""Of mapped updates no more is in memory than each thread has summed up of them since it last let go."""
+"""Of mapped updates no more is in memory than was summed up of them since they were last let go of."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -82,55 +81,35 @@ class Aggregate:
         """Makes room for further updates."""
         for index in self._layout.indices(Purpose.MODEL, Purpose.BUFFER):
             sums = self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
-
             self._fold(index, sums.__setitem__)
         self._waiting.clear()
 
     def _fold(self, index: int, use: Use) -> None:
-        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block.
-
-        Blocks come in any order and from several threads.
-        """
+        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block."""
         spec, before = self._layout.specs[index], self._sums.get(index)
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
-        ys = [self._layout.array(y, index).reshape(-1) for y, _, _ in waiting]
-        weights = [weight for _, weight, _ in waiting]
+        updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
         x = self._moves.base(index, None)
-
-        @QUIETLY
-        def fold(starts: Sequence[int]) -> list[tuple[list[float], float]]:
-            """||m_i||^2 of each update and ||sum m_i||^2, in each of these blocks."""
-            buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
-            found, begin = [], starts[0]
-            for start in starts:
-                block = slice(start, start + BLOCK)
-                base, sums, move = buffer[:, : len(x[block])]
-                write_float64(x[block], spec.dtype, base)
-                sums[:] = 0.0 if before is None else before[block]
-                sizes = []
-                for y, weight in zip(ys, weights, strict=True):
-                    difference(y[block], base, spec.dtype, move)
-                    sizes.append(square(move))
-                    if weight == 1.0:
-                        sums += move
-                    elif weight:
-                        sums += np.multiply(move, weight, out=move)
-                found.append((sizes, square(sums)))
-                use(block, sums)
-                if block.stop - begin >= PIECE or start == starts[-1]:
-                    for y in ys:
-                        let_go(y[begin : block.stop])
-                    begin = block.stop
-            return found
-
-        self._together[index] = 0.0
-        # Added up here, in the order of blocks, however many cores there are.
-        for sizes, together in shared_out(fold, range(0, len(x), BLOCK)):
-            self._together[index] += together
-            for size, (_, weight, squares) in zip(sizes, waiting, strict=True):
+        buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
+        self._together[index], kept = 0.0, 0
+        for start in range(0, len(x), BLOCK):
+            block = slice(start, start + BLOCK)
+            base, sums, move = buffer[:, : len(x[block])]
+            write_float64(x[block], spec.dtype, base)
+            sums[:] = 0.0 if before is None else before[block]
+            for y, weight, squares in updates:
+                difference(y[block], base, spec.dtype, move)
+                size = square(move)
                 squares[spec.purpose] += size
                 if weight:
                     self._apart[index] += size * weight**2
+                    sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
+            self._together[index] += square(sums)
+            use(block, sums)
+            if block.stop - kept >= PIECE or block.stop >= len(x):
+                for y, _, _ in updates:
+                    let_go(y[kept : block.stop])
+                kept = block.stop
 
     def _center_of(self, index: int) -> Float64 | None:
         """What takes the place of a tensor's sum of moves; None where nothing does."""
