@@ -41,6 +41,10 @@ class Option(click.Option):
 class Command(click.Command):
     """A command whose help has its flags under headings, and which says where a wrong value came from."""
 
+    def __init__(self, *arguments: Any, **attributes: Any) -> None:
+        """With `-h`, also where no group is around it."""
+        super().__init__(*arguments, **{"context_settings": CONTEXT} | attributes)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the flags; those without a heading are under "Options"."""
         sections: dict[str, list[tuple[str, str]]] = {}

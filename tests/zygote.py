@@ -75,16 +75,19 @@ class _ForkedWorker:
     """A worker of a server, with the methods of subprocess.Popen that the server uses."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = os.pidfd_open(pid)
+        self._pid = pid
+        self._file = os.pidfd_open(pid)
 
     def terminate(self) -> None:
         """SIGTERM."""
-        signal.pidfd_send_signal(self._pid, signal.SIGTERM)
+        signal.pidfd_send_signal(self._file, signal.SIGTERM)
 
     def wait(self) -> None:
         """Waits for its end."""
-        select.select([self._pid], [], [])
-        os.close(self._pid)
+        select.select([self._file], [], [])
+        os.close(self._file)
+        with suppress(ChildProcessError):  # Of later ones the server is not the parent.
+            os.waitpid(self._pid, 0)
 
 
 _line: socket.socket | None = None
@@ -102,6 +105,7 @@ def _fork_worker(connection: int) -> _ForkedWorker:
         _line, theirs = socket.socketpair()
         os.waitpid(fork(_detach, theirs), 0)
         theirs.close()
+        return _ForkedWorker(fork(_become_worker, connection))
     socket.send_fds(_line, [b"."], [connection])
     return _ForkedWorker(int.from_bytes(_line.recv(4), "little"))
 
