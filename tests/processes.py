@@ -133,7 +133,8 @@ class Federation:
         try:
             return self.processes[name].wait(at_most_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} did not end:\n{self.log(name)}") from None
+            logs = "\n".join(f"{each}:\n{self.log(each)}" for each in self.processes)
+            raise AssertionError(f"{name} did not end.\n{logs}") from None
 
     def finish(self, at_most_s: float = WAIT_S) -> None:
         """Waits for everything and asserts that it ended well."""
