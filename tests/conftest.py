@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.processes import Federation
 ROOT = Path(__file__).parent.parent
 
 torch.set_num_threads(1)
+# A shell that starts the tests in the background has them ignore Ctrl-C, which some of them are about.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The same examples every time, and a slow one proves nothing. Others: pytest --hypothesis-profile exploring.
 CALM = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("calm", CALM)
