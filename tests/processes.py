@@ -234,12 +234,16 @@ def wait_for_end(*pids: int) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended counts as ended, whether or not its parent has noticed."""
+    """Whether a process runs; one that has ended counts as ended, whether or not its parent has noticed.
+
+    Its files are open, and locked, until the last of its threads has ended.
+    """
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        threads = [*Path(f"/proc/{pid}/task").iterdir()]
+        states = [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads]
     except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
+        return Path(f"/proc/{pid}").exists()  # A thread has ended meanwhile; what of the others?
+    return not set(states) <= {"Z", "X"}
 
 
 def lasting_address() -> str:
