@@ -99,7 +99,7 @@ def show(source: Source, number: int, as_json: bool) -> None:
     with source.open() as capture:
         details = inspect(capture, number)
     if as_json:
-        _json(details)
+        _json(details.as_json())
         return
     from fedwire.view import show_message
 
@@ -193,14 +193,14 @@ def replay(source: Source, run_dir: Path | None, as_json: bool) -> None:
 
     with source.open() as capture:
         source.require_run(capture, run_dir)
-        verdicts = [asdict(verdict) for verdict in Replay(capture, run_dir).run()]
+        verdicts = Replay(capture, run_dir).run()
     if as_json:
-        _json(verdicts)
+        _json([asdict(verdict) for verdict in verdicts])
     else:
         from fedwire.view import show_verdicts
 
         show_verdicts(verdicts)
-    known = [verdict["same"] for verdict in verdicts if verdict["same"] is not None]
+    known = [verdict.same for verdict in verdicts if verdict.same is not None]
     raise SystemExit(ExitCode.DONE if known and all(known) else ExitCode.FAILED)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from google.protobuf.json_format import MessageToDict
@@ -14,25 +13,114 @@ from common.tensors.layout import DTYPES, Array, Flat, to_float64
 from common.wire.calls import CALLS
 from common.wire.chunks import read_chunk
 from common.wire.encoding import Encoding
-from fedwire.source import Capture, CapturedMessage
+from fedwire.source import Capture, CapturedMessage, MessageRow
 from fedwire.transfers import Transfer, Transfers
 
+Fields = dict[str, object]
+"""Of a message, by name, as protobuf's JSON has them."""
 
-def inspect(capture: Capture, number: int) -> dict[str, Any]:
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What some elements look like."""
+
+    norm: float
+    min: float | None
+    max: float | None
+    nan: int
+    zeros: float
+    """Their share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownTensor:
+    """A tensor that a header announces."""
+
+    name: str
+    purpose: str
+    dtype: str
+    shape: tuple[int, ...]
+    codec: str
+    bytes: int
+    numbers: Numbers | None
+    """None where nothing of it was sent, or not all of it is in the capture."""
+    problem: str = ""
+
+    def as_json(self) -> Fields:
+        """Plain values; numbers stand beside the rest."""
+        return _flat(self, "numbers") | ({"problem": self.problem} if self.problem else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkPlace:
+    """The tensor of which a chunk is a part."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    dtype: str
+    codec: str
+    numbers: Numbers | None
+    """Of the part; None where its bytes are no plain elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownChunk:
+    """A slice of a tensor."""
+
+    offset: int
+    bytes: int
+    crc32c: str
+    place: ChunkPlace | None
+    """None where no header in the capture announces it."""
+
+    def as_json(self) -> Fields:
+        """Plain values; what is known of the tensor stands beside the rest."""
+        known = _flat(self.place, "numbers") if self.place is not None else {}
+        return {"offset": self.offset, "bytes": self.bytes, "crc32c": self.crc32c} | known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Everything about one message."""
+
+    row: MessageRow
+    fields: Fields | None = None
+    """Those of a chunk are the chunk."""
+    chunk: ShownChunk | None = None
+    tensors: tuple[ShownTensor, ...] | None = None
+    """Those that follow a header."""
+
+    def as_json(self) -> Fields:
+        """Plain values, without what the message has not."""
+        found: Fields = asdict(self.row)
+        if self.chunk is not None:
+            found["chunk"] = self.chunk.as_json()
+        if self.fields is not None:
+            found["fields"] = self.fields
+        if self.tensors is not None:
+            found["tensors"] = [tensor.as_json() for tensor in self.tensors]
+        return found
+
+
+def _flat(shown: ShownTensor | ChunkPlace, inner: str) -> Fields:
+    values: Fields = {name: value for name, value in vars(shown).items() if name not in (inner, "problem")}
+    return values | (asdict(shown.numbers) if shown.numbers is not None else {})
+
+
+def inspect(capture: Capture, number: int) -> Shown:
     """Everything about one message; that of a header includes the tensors that follow it."""
     message = next((m for m in capture.messages if m.number == number), None)
     if message is None:
         raise DataError(f"this run has {_numbers(capture)} in the capture, got {number}")
-    described: dict[str, Any] = asdict(message.row())
+    row = message.row()
     if message.content.kind == "chunk":
-        return described | {"chunk": _chunk(capture, message)}
-    described["fields"] = _fields(capture, message)
-    if message.content.kind == "header":
-        found = Transfers(capture)
-        mine = next((t for t in found if message in t.headers), None)
-        if mine is not None:
-            described["tensors"] = _tensors(found, mine)
-    return described
+        return Shown(row=row, chunk=_chunk(capture, message))
+    fields = _fields(capture, message)
+    if message.content.kind != "header":
+        return Shown(row=row, fields=fields)
+    found = Transfers(capture)
+    mine = next((t for t in found if message in t.headers), None)
+    return Shown(row=row, fields=fields, tensors=None if mine is None else _tensors(found, mine))
 
 
 def _numbers(capture: Capture) -> str:
@@ -42,7 +130,7 @@ def _numbers(capture: Capture) -> str:
     return f"messages {capture.messages[0].number} to {capture.messages[-1].number}"
 
 
-def _fields(capture: Capture, message: CapturedMessage) -> dict[str, Any]:
+def _fields(capture: Capture, message: CapturedMessage) -> Fields:
     call = CALLS.get(message.rpc)
     if call is None:
         return {}
@@ -51,83 +139,71 @@ def _fields(capture: Capture, message: CapturedMessage) -> dict[str, Any]:
         parsed = kind.FromString(capture.data(message))
     except DecodeError as error:
         raise DataError(f"message {message.number} is no {kind.DESCRIPTOR.name}: {error}") from error
-    fields: dict[str, Any] = MessageToDict(parsed, preserving_proto_field_name=True)
-    inner: dict[str, Any] = fields.get("header", fields)
+    fields = MessageToDict(parsed, preserving_proto_field_name=True)
+    inner: Fields = fields.get("header", fields)
     inner.pop("tensors", None)
     return inner
 
 
-def _chunk(capture: Capture, message: CapturedMessage) -> dict[str, Any]:
+def _chunk(capture: Capture, message: CapturedMessage) -> ShownChunk:
     chunk = read_chunk(capture.data(message))
     assert chunk is not None, "its kind says so"
     mine = next((t for t in Transfers(capture) if message in t.chunks), None)
-    described: dict[str, Any] = {
-        "offset": chunk.offset,
-        "bytes": len(chunk.data),
-        "crc32c": f"{chunk.crc32c:08x}",
-    }
-    if mine is None or chunk.tensor >= len(mine.encoding.layout.specs):
-        return described
-    spec, tensor_encoding = (
-        mine.encoding.layout.specs[chunk.tensor],
-        mine.encoding.tensor_encodings[chunk.tensor],
-    )
-    described |= {
-        "tensor": spec.name,
-        "shape": spec.shape,
-        "dtype": spec.dtype,
-        "codec": tensor_encoding.codec.name,
-    }
-    storage = DTYPES[spec.dtype].storage
-    if (
-        not tensor_encoding.codec.lossy
-        and chunk.offset % storage.itemsize == 0
-        and len(chunk.data) % storage.itemsize == 0
-    ):
-        described |= numbers(chunk.data.view(storage), spec.dtype)
-    return described
+    place = None
+    if mine is not None and chunk.tensor < len(mine.encoding.layout.specs):
+        spec = mine.encoding.layout.specs[chunk.tensor]
+        codec, storage = mine.encoding.tensor_encodings[chunk.tensor].codec, DTYPES[spec.dtype].storage
+        whole = chunk.offset % storage.itemsize == 0 and len(chunk.data) % storage.itemsize == 0
+        plain = whole and not codec.lossy
+        place = ChunkPlace(
+            tensor=spec.name,
+            shape=spec.shape,
+            dtype=spec.dtype,
+            codec=codec.name,
+            numbers=numbers(chunk.data.view(storage), spec.dtype) if plain else None,
+        )
+    return ShownChunk(offset=chunk.offset, bytes=len(chunk.data), crc32c=f"{chunk.crc32c:08x}", place=place)
 
 
-def _tensors(found: Transfers, mine: Transfer) -> list[dict[str, Any]]:
-    encoding = mine.encoding
+def _tensors(found: Transfers, mine: Transfer) -> tuple[ShownTensor, ...]:
+    encoding, flat, problem = mine.encoding, None, ""
     try:
         flat = found.values(mine)
     except DataError as error:
-        return [
-            _tensor(encoding, k, None) | {"problem": str(error)}
-            for k in range(len(encoding.tensor_encodings))
-        ]
-    return [_tensor(encoding, k, flat) for k in range(len(encoding.tensor_encodings))]
+        problem = str(error)
+    return tuple(_tensor(encoding, k, flat, problem) for k in range(len(encoding.tensor_encodings)))
 
 
-def _tensor(encoding: Encoding, k: int, flat: Flat | None) -> dict[str, Any]:
+def _tensor(encoding: Encoding, k: int, flat: Flat | None, problem: str) -> ShownTensor:
     spec, tensor_encoding = encoding.layout.specs[k], encoding.tensor_encodings[k]
-    described: dict[str, Any] = {
-        "name": spec.name,
-        "purpose": spec.purpose.name.lower(),
-        "dtype": spec.dtype,
-        "shape": spec.shape,
-        "codec": tensor_encoding.codec.name
-        + (" of the difference to x" if tensor_encoding.difference else ""),
-        "bytes": encoding.encoded.specs[k].num_bytes,
-    }
-    if flat is not None and encoding.encoded.specs[k].num_bytes:
-        described |= numbers(encoding.layout.array(flat, k).reshape(-1), spec.dtype)
-    return described
+    num_bytes = encoding.encoded.specs[k].num_bytes
+    known = None
+    if flat is not None and num_bytes:
+        known = numbers(encoding.layout.array(flat, k).reshape(-1), spec.dtype)
+    return ShownTensor(
+        name=spec.name,
+        purpose=spec.purpose.name.lower(),
+        dtype=spec.dtype,
+        shape=spec.shape,
+        codec=tensor_encoding.codec.name + (" of the difference to x" if tensor_encoding.difference else ""),
+        bytes=num_bytes,
+        numbers=known,
+        problem=problem,
+    )
 
 
-def numbers(elements: Array, dtype: str) -> dict[str, Any]:
-    """Norm, range, NaN count and share of zeros of some elements."""
+def numbers(elements: Array, dtype: str) -> Numbers | None:
+    """Norm, range, NaN count and share of zeros of some elements; None for those that are no measures."""
     if not len(elements) or not DTYPES[dtype].averages:
-        return {}
+        return None
     wide = to_float64(elements, dtype)
     finite = wide[np.isfinite(wide)]
     with np.errstate(over="ignore"):
         norm = float(np.sqrt(np.square(finite).sum()))
-    return {
-        "norm": norm,
-        "min": float(finite.min()) if len(finite) else None,
-        "max": float(finite.max()) if len(finite) else None,
-        "nan": int(np.isnan(wide).sum()),
-        "zeros": float((wide == 0).mean()),
-    }
+    return Numbers(
+        norm=norm,
+        min=float(finite.min()) if len(finite) else None,
+        max=float(finite.max()) if len(finite) else None,
+        nan=int(np.isnan(wide).sum()),
+        zeros=float((wide == 0).mean()),
+    )

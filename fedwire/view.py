@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +12,8 @@ from rich.table import Table
 from common.errors import printable
 from common.wire.messages import CANARY, FROZEN, PURPOSES
 from fedwire.diff import Difference
+from fedwire.message import Numbers, Shown
+from fedwire.replay.replay import Verdict
 from fedwire.source import MessageRow
 from fedwire.stats import Statistics
 
@@ -73,42 +74,36 @@ def show_messages(rows: list[MessageRow]) -> None:
     out.write(f"{len(rows)} messages, {sum(row.bytes for row in rows):,} bytes\n")
 
 
-def show_message(described: dict[str, Any]) -> None:
+def show_message(shown: Shown) -> None:
     """Fields first, then tensors."""
     screen = _Screen()
-    nested = {"fields", "tensors", "chunk"}
-    flat = {k: v for k, v in described.items() if k not in nested and v not in ("", None)}
+    flat = {name: value for name, value in vars(shown.row).items() if value not in ("", None)}
     # The bytes of a chunk are the payload, which is there already; those of the message are more.
-    chunk = {k: v for k, v in described.get("chunk", {}).items() if k != "bytes"}
+    chunk = {k: v for k, v in shown.chunk.as_json().items() if k != "bytes"} if shown.chunk else {}
     # What ls says of the message is not replaced by a field of the same name.
-    for name, value in (flat | described.get("fields", {}) | chunk | flat).items():
+    for name, value in (flat | (shown.fields or {}) | chunk | flat).items():
         screen.say(f"{name:>20}  {_short(value)}")
-    if "tensors" not in described:
+    if shown.tensors is None:
         return
     words = ("name", "purpose", "dtype", "shape", "codec")
     table = _Rows(*words, "bytes", "norm", "min", "max", "NaN", "zeros", left=words)
-    for tensor in described["tensors"]:
-        known = "norm" in tensor
-        table.add(
-            tensor["name"],
-            tensor["purpose"],
-            tensor["dtype"],
-            "x".join(map(str, tensor["shape"])) or "scalar",
-            tensor["codec"],
-            f"{tensor['bytes']:,}",
-            *(
-                (f"{tensor[k]:.4g}" if known and tensor[k] is not None else "-")
-                for k in ("norm", "min", "max")
-            ),
-            str(tensor["nan"]) if known else "-",
-            f"{tensor['zeros']:.1%}" if known else "-",
-        )
+    for tensor in shown.tensors:
+        shape = "x".join(map(str, tensor.shape)) or "scalar"
+        about = (tensor.name, tensor.purpose, tensor.dtype, shape, tensor.codec, f"{tensor.bytes:,}")
+        table.add(*about, *_cells(tensor.numbers))
     screen.show(table)
-    for problem in sorted({tensor["problem"] for tensor in described["tensors"] if "problem" in tensor}):
+    for problem in sorted({tensor.problem for tensor in shown.tensors if tensor.problem}):
         screen.say(problem)
 
 
-def _short(value: Any) -> str:
+def _cells(found: Numbers | None) -> tuple[str, ...]:
+    if found is None:
+        return ("-",) * 5
+    sizes = ("-" if n is None else f"{n:.4g}" for n in (found.norm, found.min, found.max))
+    return (*sizes, str(found.nan), f"{found.zeros:.1%}")
+
+
+def _short(value: object) -> str:
     text = str(value)
     return text if len(text) <= 120 else f"{text[:117]}..."
 
@@ -162,16 +157,16 @@ def show_differences(rows: list[Difference]) -> None:
     screen.show(table)
 
 
-def show_verdicts(verdicts: list[dict[str, Any]]) -> None:
+def show_verdicts(verdicts: Sequence[Verdict]) -> None:
     """One line a round."""
     screen = _Screen()
     for verdict in verdicts:
         same = {True: "the same to the bit as", False: "DIFFERS from", None: "cannot be compared with"}
         screen.say(
-            f"round {verdict['round']}: {verdict['updates']} updates give x and c {same[verdict['same']]} "
-            f"{verdict['compared']}"
+            f"round {verdict.round}: {verdict.updates} updates give x and c {same[verdict.same]} "
+            f"{verdict.compared}"
         )
-        for line in verdict["problems"]:
+        for line in verdict.problems:
             screen.say(f"    {line}")
     if not verdicts:
         screen.say("no round with updates is in the capture")

@@ -113,8 +113,8 @@ class Federation:
         """Waits until the server says of these clients what these patterns say; `absent` if it knows none."""
 
         def reached() -> bool:
-            clients = ask(self.address, timeout_s=WAIT_S)["clients"]
-            found = {client["name"]: client["state"] for client in clients}
+            clients = ask(self.address, timeout_s=WAIT_S).clients
+            found = {client.name: client.state for client in clients}
             return all(re.fullmatch(state, found.get(name, "absent")) for name, state in states.items())
 
         wait_until(reached, f"the server at {self.address} says {states}")

@@ -103,13 +103,13 @@ def test_with_certificates_a_run_ends_in_the_same_bytes(
         federation.client(name, "--certs", str(certs))
     federation.wait_for("server", "round 1/3")
     seen = ask(federation.address, Access(certs=certs))
-    assert ([client["name"] for client in seen["clients"]], seen["others"]) == (["a", "b"], 0)
-    assert {"a", "b"} <= seen["traffic"].keys()
+    assert ([client.name for client in seen.clients], seen.others) == (["a", "b"], 0)
+    assert {"a", "b"} <= seen.traffic.keys()
     own = ask(federation.address, Access("a", certs))
-    assert ([client["name"] for client in own["clients"]], own["others"]) == (["a"], 1)
-    assert own["traffic"].keys() == {"a"}
-    assert own["bytes"] == {"down": {}, "up": {}}
-    assert (own["num_clients"], own["phase"]) == (2, "training")
+    assert ([client.name for client in own.clients], own.others) == (["a"], 1)
+    assert own.traffic.keys() == {"a"}
+    assert own.bytes == {"down": {}, "up": {}}
+    assert (own.num_clients, own.phase) == (2, "training")
     require_health(federation.address, Access(certs=certs))
     federation.finish()
     for file in ("model", "control"):

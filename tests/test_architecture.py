@@ -101,6 +101,8 @@ ROUND_PATH = (
 MAX_MODULES = 12
 MAX_LINES = 250
 MAX_FUNCTION_LINES = 45
+MAX_UNTYPED = 18
+"""Where `dict[str, Any]` is the right word: keyword arguments of commands, JSON before it is checked."""
 
 
 @cache
@@ -173,6 +175,19 @@ def test_rooms_files_and_functions_stay_small() -> None:
     long_files = {str(path): len((ROOT / path).read_text().splitlines()) for path in FILES}
     assert not {path: lines for path, lines in long_files.items() if lines > MAX_LINES}
     assert not {name: lines for name, lines in _functions() if lines > MAX_FUNCTION_LINES}
+
+
+def test_records_have_types() -> None:
+    untyped = Counter(
+        {
+            str(path): sum(
+                isinstance(node, ast.Subscript) and ast.unparse(node) == "dict[str, Any]"
+                for node in ast.walk(tree(path))
+            )
+            for path in FILES
+        }
+    )
+    assert untyped.total() <= MAX_UNTYPED, untyped.most_common(20)
 
 
 def _functions() -> Iterator[tuple[str, int]]:

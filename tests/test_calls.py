@@ -127,7 +127,7 @@ def test_every_call_is_captured_classified_and_shown(served: Served, call: Call,
                     found += 1
                     assert message.content.kind in (("request", "header") if message.up else ("reply",))
                     kind = call.request if message.up else call.reply
-                    assert shown(capture, message.number)["fields"] or not kind.DESCRIPTOR.fields
+                    assert shown(capture, message.number).fields or not kind.DESCRIPTOR.fields
     assert found
 
 

@@ -153,5 +153,5 @@ def test_a_right_token_gets_in_while_wrong_ones_of_its_address_wait(federation: 
                 call(request, metadata=wrong, timeout=WAIT_S)
         # Not all that a connection may have: the server refuses a stream while it still clears one away.
         waiting = [call.future(request, metadata=wrong, timeout=WAIT_S) for _ in range(STREAMS // 2)]
-        assert ask(federation.address, right)["num_clients"] == 1
+        assert ask(federation.address, right).num_clients == 1
         assert {each.code() for each in waiting} == {grpc.StatusCode.UNAUTHENTICATED}

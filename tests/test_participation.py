@@ -123,8 +123,8 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
     federation.wait_for("server", rf"round \d+/{ENDLESS}: .* 2 updates")
     federation.wait_for_states(a="training|answered", c="gone")
     status = ask(federation.address)
-    (left_out,) = status["left_out"]
-    assert (left_out["client"], left_out["reason"], status["rounds_without"] > 0) == ("c", "gone", True)
+    (left_out,) = status.left_out
+    assert (left_out.client, left_out.reason, status.rounds_without > 0) == ("c", "gone", True)
     federation.client("c")
     federation.wait_for("server", r"2 updates(.|\n)* 3 updates")
     federation.stop("server")

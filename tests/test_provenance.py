@@ -18,8 +18,10 @@ from common.records.rounds import RoundRecord
 from common.records.run import RunRecord, Seat
 from common.tensors import safetensors_files
 from common.tensors.layout import Layout, Purpose, TensorSpec
+from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
 from fedserver.console import tables
+from fedserver.console.status import status_of
 from fedserver.events.left_out import RoundsWithout
 from fedserver.store.history import MOST_RANGES, History, Ranges
 from tests.fuzz import known
@@ -173,14 +175,16 @@ def test_a_run_without_a_member_says_so_in_red_on_a_terminal_and_plainly_in_a_lo
     left_out = [(each.client, each.rounds, each.reason) for each in told.left_out()]
     event = RoundsWithout(without=told.rounds_without, rounds=20, left_out=left_out)
     line = "3 of 20 rounds without: hamburg (rounds 4-6, deadline)"
-    status = {
-        "left_out": [{"client": client, "rounds": r, "reason": why} for client, r, why in left_out],
-        "rounds_without": told.rounds_without,
-        "round": 21,
-        "phase": "training",
-    }
+    reply = pb.StatusReply(
+        left_out=[pb.LeftOut(client=client, rounds=r, reason=why) for client, r, why in left_out],
+        rounds_without=told.rounds_without,
+        round=21,
+        phase=pb.StatusReply.TRAINING,
+    )
+    status = status_of(reply)
     assert tables._left_out(status) == line
-    assert tables._left_out(status | {"rounds_without": 0}).startswith("some of 20 rounds without: hamburg")
+    own = replace(status, rounds_without=0)
+    assert tables._left_out(own).startswith("some of 20 rounds without: hamburg")
     for file in (io.StringIO(), Terminal()):
         TextLog(file=file)(event)
         assert line in file.getvalue()

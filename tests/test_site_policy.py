@@ -29,6 +29,7 @@ from fedclient.rpc.connection import Connection
 from fedlab.simulation import simulate
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.config import RunConfig
+from fedserver.console.status import ClientStatus
 from fedserver.console.status_client import ask
 from fedwire.source import open_capture
 from fedwire.transfers import Transfers
@@ -318,15 +319,12 @@ def test_a_refusal_is_in_the_status_of_a_running_server_by_its_rule(federation: 
     federation.client("berlin", "--site", "site.toml")
     assert federation.exit_code("berlin") == 1
 
-    def berlin() -> dict[str, Any]:
-        found: dict[str, dict[str, Any]] = {
-            client["name"]: client for client in ask(federation.address)["clients"]
-        }
-        return found["berlin"]
+    def berlin() -> ClientStatus:
+        return {client.name: client for client in ask(federation.address).clients}["berlin"]
 
-    wait_until(lambda: berlin()["state"] == "left", "the server knows")
-    assert berlin()["rule"] == "max_rounds"
-    assert berlin()["reason"] == "rule max_rounds: the run has 3 rounds, this site takes part in runs of 2"
+    wait_until(lambda: berlin().state == "left", "the server knows")
+    assert berlin().rule == "max_rounds"
+    assert berlin().reason == "rule max_rounds: the run has 3 rounds, this site takes part in runs of 2"
 
 
 def test_a_client_killed_between_its_outbox_and_the_wire_goes_on_and_counts_once(

@@ -91,12 +91,13 @@ def test_sites_evaluate_every_x_and_records_and_status_show_it(
     federation.client("a", "--data", "a", through=trap("stop", "before the last evaluation"))
     federation.wait_for_stop("a")
     status = ask(federation.address)
-    assert status["round"] == 3
-    assert status["sites"]["round"] == 2
-    assert status["sites"]["pooled"].keys() >= {"examples", "accuracy", "f1", "auroc", "loss"}
-    assert status["sites"]["clients"]["b"]["examples"] == 8
+    assert status.round == 3
+    assert status.sites is not None
+    assert status.sites.round == 2
+    assert (status.sites.pooled or {}).keys() >= {"examples", "accuracy", "f1", "auroc", "loss"}
+    assert status.sites.clients["b"]["examples"] == 8
     show_status(status)
-    assert f"{status['sites']['worst']} (worst)" in capsys.readouterr().out
+    assert f"{status.sites.worst} (worst)" in capsys.readouterr().out
     federation.go_on("a")
     federation.finish()
     found = [each for each in sites(federation) if each]

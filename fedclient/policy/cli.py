@@ -91,7 +91,7 @@ def _list(folder: Path, as_json: bool) -> None:
 
     rows = departures(folder)
     if as_json:
-        click.echo(json.dumps(rows))
+        click.echo(json.dumps([asdict(row) for row in rows]))
     else:
         show(rows)
 
@@ -101,14 +101,14 @@ def _verify(folder: Path, certificate: Path | None, as_json: bool) -> None:
 
     found = verdict(folder, certificate)
     if as_json:
-        click.echo(json.dumps(found))
-    elif not found["problems"]:
-        signed = f"signed with key {found['key']}" if found["key"] else "not signed"
-        click.echo(f"{found['entries']} entries, whole and as they were written; {signed}")
-    if found["key_changes"] and not as_json:
-        numbers = ", ".join(map(str, found["key_changes"]))
+        click.echo(json.dumps(asdict(found)))
+    elif not found.problems:
+        signed = f"signed with key {found.key}" if found.key else "not signed"
+        click.echo(f"{found.entries} entries, whole and as they were written; {signed}")
+    if found.key_changes and not as_json:
+        numbers = ", ".join(map(str, found.key_changes))
         click.echo(f"the key has changed at entry {numbers}; earlier ones are only as good as the key before")
-    if found["torn_bytes"] and not as_json:
-        click.echo(f"{found['torn_bytes']} bytes of a line that was cut off follow; nothing left for it")
-    if found["problems"]:
-        raise StateError(f"{folder / 'outbox.jsonl'}: {'; '.join(found['problems'])}")
+    if found.torn_bytes and not as_json:
+        click.echo(f"{found.torn_bytes} bytes of a line that was cut off follow; nothing left for it")
+    if found.problems:
+        raise StateError(f"{folder / 'outbox.jsonl'}: {'; '.join(found.problems)}")

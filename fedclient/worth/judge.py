@@ -27,9 +27,9 @@ def findings(
     judged = {kind: bench.judged(flat, test) for kind, flat in models.items()}
     judged["personalised"] = bench.judged(bench.after(x, bench.run.rounds + 1).payload.copy(), test)
     sent = tuple(
-        Departure(row["time"], row["round"], row["bytes"])
+        Departure(row.time, row.round, row.bytes)
         for row in departures(state_dir)
-        if row["run"] == bench.run.run_id
+        if row.run == bench.run.run_id
     )
     return Findings(client, bench.run, test.name, judged, _provenance(model_file), sent)
 

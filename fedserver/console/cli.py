@@ -39,7 +39,7 @@ def status(server: str, name: str, as_json: bool, **credentials: Any) -> None:
 
     reply = ask(server, access)
     if as_json:
-        click.echo(json.dumps(reply, indent=2))
+        click.echo(json.dumps(reply.as_json(), indent=2))
         return
     from fedserver.console.tables import show_status
 

@@ -22,7 +22,8 @@ from fedserver.console.frame import (
     SeenEvent,
     changes,
 )
-from fedserver.console.status_client import status_phase, watch
+from fedserver.console.status import status_phase
+from fedserver.console.status_client import watch
 
 EVENTS = 50
 RETRY_S = 0.5

@@ -18,7 +18,7 @@ from fedclient.rpc.download import Download
 from fedclient.rpc.seat import Seat
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedpvr.v1 import federation_pb2 as pb
-from fedserver.console.status_client import status_values
+from fedserver.console.status import status_of
 from fedserver.console.tables import show_status
 from tests.fuzz import known, mutators
 from tests.fuzz.frames import packed, unpacked
@@ -135,7 +135,7 @@ def reply_seeds() -> list[bytes]:
 def status(data: bytes) -> None:
     """What a server says of its run, through to the screen."""
     with redirect_stdout(io.StringIO()):
-        show_status(status_values(parsed(pb.StatusReply, data)))
+        show_status(status_of(parsed(pb.StatusReply, data)))
 
 
 def status_seeds() -> list[bytes]:

@@ -30,10 +30,10 @@ def outbox(data: bytes) -> None:
             (folder / OUTBOX_HEAD).unlink()
         with suppress(FedError):
             departures(folder)
-            assert "".join(verdict(folder, None)["problems"]).isprintable()
+            assert "".join(verdict(folder, None).problems).isprintable()
         with suppress(FedError):
             Outbox(folder, None, unheard).depart(Departure(kind="update", bytes=1))
-            assert not verdict(folder, None)["problems"]
+            assert not verdict(folder, None).problems
 
 
 def _rehashed(line: bytes) -> bytes:
