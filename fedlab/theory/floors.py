@@ -96,25 +96,25 @@ class Noise:
 
 
 def noises() -> list[Noise]:
-    """By N, K and eta_g, for FedAvg, FedPVR and SCAFFOLD, at the theorem's largest step."""
+    """By N and eta_g, and by K, for FedAvg, FedPVR and SCAFFOLD, at the theorem's largest step."""
     rows = []
     shares = (0.0, 0.5, 1.0)
-    for clients, local_steps in [*((n, LOCAL_STEPS) for n in MANY), (MANY[0], 1), (MANY[0], 20)]:
+    settings = [(n, LOCAL_STEPS, eta_g) for n in MANY for eta_g in (1.0, float(np.sqrt(n)))]
+    for clients, local_steps, eta_g in [*settings, (MANY[0], 1, 1.0), (MANY[0], 20, 1.0)]:
         problem = quadratics(clients, seed=0, zeta=0.0, sigma=NOISE)
         svr = np.stack([last_share(len(problem.optimum), share) for share in shares])
-        for eta_g in (1.0, float(np.sqrt(clients))):
-            steps = Steps.of(bound.LARGEST / problem.beta, local_steps, eta_g)
-            random = np.random.default_rng(clients)
-            trace = run(problem, svr, steps, SETTLED + COUNTED, start=problem.optimum, random=random)
-            rows += [
-                Noise(
-                    num_clients=clients,
-                    local_steps=local_steps,
-                    eta_g=eta_g,
-                    share=share,
-                    distance=float(found),
-                    times=float(found) * clients * local_steps,
-                )
-                for share, found in zip(shares, trace.distances[SETTLED:].mean(0), strict=True)
-            ]
+        steps = Steps.of(bound.LARGEST / problem.beta, local_steps, eta_g)
+        random = np.random.default_rng(clients)
+        trace = run(problem, svr, steps, SETTLED + COUNTED, start=problem.optimum, random=random)
+        rows += [
+            Noise(
+                num_clients=clients,
+                local_steps=local_steps,
+                eta_g=eta_g,
+                share=share,
+                distance=float(found),
+                times=float(found) * clients * local_steps,
+            )
+            for share, found in zip(shares, trace.distances[SETTLED:].mean(0), strict=True)
+        ]
     return rows

@@ -37,8 +37,8 @@ class Quadratic:
     def gradients(self, y: Float64, random: np.random.Generator | None = None) -> Float64:
         """A_i (y_i - b_i), and noise."""
         # One product of matrices a client, with lanes as columns, instead of one with a vector a lane.
-        columns = np.moveaxis(y - self.centers, 0, -1)
-        exact: Float64 = np.moveaxis(self.curvatures @ columns, -1, 0)
+        columns = (y - self.centers).transpose(1, 2, 0)
+        exact: Float64 = (self.curvatures @ columns).transpose(2, 0, 1)
         if random is None or not self.sigma:
             return exact
         scale = self.sigma / np.sqrt(y.shape[-1])

@@ -1,4 +1,4 @@
-"""A study as tables, pictures and one page."""
+"""A study as tables and one page with curves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROUNDING = 1e-18
 
 
 def write(found: Study, folder: Path, command: str) -> Output:
-    """Writes theory.html, tables, pictures and study.json."""
+    """Writes theory.html, tables, a picture and study.json."""
     folder.mkdir(parents=True, exist_ok=True)
     page = Page("The theorem, checked", LEAD)
     page.text(f"Made by `{command}`.")
@@ -60,7 +60,8 @@ def _add_sweep(out: Output, sweep: Sweep, name: str) -> None:
     out.table(name, f"{title}: f(x) - f* after {rounds} rounds, by p", _errors(sweep))
     if sweep.constants.mu:
         out.table(f"{name}-distance", f"{title}: squared distance to x*, by p", _distances(sweep))
-    out.pictures(name, [_error_curves(sweep, t, title) for t in dict.fromkeys(c.t for c in sweep.curves)])
+    # On the page only: files of so many curves would take as long as all that they show.
+    out.page.charts([_error_curves(sweep, t, title) for t in dict.fromkeys(c.t for c in sweep.curves)])
 
 
 def _constants(sweeps: Sequence[Sweep]) -> Table:
