@@ -12,7 +12,7 @@ from fedlab.theory import bound
 from fedlab.theory.floors import resting_distance
 from fedlab.theory.method import Steps, run
 from fedlab.theory.problem import Problem, last_share, outside
-from fedlab.theory.quadratic import Place, quadratics
+from fedlab.theory.quadratic import DIMENSION, Place, quadratics
 from fedlab.theory.softmax import STRONG, digits
 from fedlab.theory.sweep import BEYOND
 
@@ -69,7 +69,7 @@ def orders(num_clients: int, rounds: int, seeds: int) -> list[Order]:
     """Quadratics: at rest with the theorem's and with a larger step, and after R rounds from x = 0."""
     rows = []
     for place in Place:
-        svr = np.stack([last_share(20, share) for share in (0.0, SHARE, 1.0)])
+        svr = np.stack([last_share(DIMENSION, share) for share in (0.0, SHARE, 1.0)])
         problems = [quadratics(num_clients, seed, place=place, svr=svr[1]) for seed in range(seeds)]
         small, large = (Steps.of(t / problems[0].beta, LOCAL_STEPS, 1.0) for t in (bound.LARGEST, BEYOND))
         found = {
