@@ -15,7 +15,6 @@ from common.access import cli as access_cli
 from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.devices.cli import training_options
-from common.devices.names import OFF
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from common.installation.cli import version_option
@@ -220,6 +219,7 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
         raise ConfigError(
             f"{TOKEN_VARIABLE} has one client's token; give --replicas a folder: --token-file DIR"
         )
+    from common.devices.ahead import require_for_forks
     from common.processes.forks import share_memory
     from fedclient.replicas.family import Family, grouped
     from fedclient.replicas.host import live_together
@@ -234,10 +234,7 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
             from common.data import datasets
 
             datasets.load(flags.dataset, "train", flags.data_dir)  # In memory that all of them share.
-        if flags.autocast != OFF:
-            from common.devices.trial import require_lower_precision
-
-            require_lower_precision(flags.device, flags.autocast)
+        require_for_forks(flags.device, flags.autocast)
         share_memory()
         named = naming_clients(emit)
         return Family(grouped(identities), partial(live_together, emit=named), named).run()

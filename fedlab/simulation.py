@@ -132,7 +132,9 @@ def _take_turns(
             connection.pull(seat.run_id, 0, [], Layout([]), Download())
 
 
-async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit, place: Place) -> Federation:
+async def _assembled(
+    config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit, place: Place = PROCESSOR
+) -> Federation:
     worker = _InProcessWorker(place)
     return assemble(config, run_id, run_dir, worker, emit, serve=HandedService, in_process=True)
 

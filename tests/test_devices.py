@@ -19,7 +19,7 @@ from common.data.batches import Batches
 from common.devices.choice import placed
 from common.devices.names import Found, candidates, device_of, require_device
 from common.devices.place import PROCESSOR, Place
-from common.devices.trial import failure
+from common.devices.trial import _tried, failure
 from common.errors import ConfigError
 from common.evaluate import evaluate
 from common.events import Event, unheard
@@ -43,6 +43,7 @@ from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.worker.__main__ import Worker
 from tests.elsewhere import Elsewhere, Forgetful, StrayTensorError, watched
+from tests.processes import Federation
 from tests.rules import rules
 from tests.test_cli import invoke
 from tests.test_replicas import GIVEN
@@ -189,12 +190,17 @@ def test_every_command_that_computes_refuses_a_device_that_is_not_there(
     assert result.output.splitlines()[-1].startswith("Error: --device cuda:9999: torch finds ")
 
 
-def test_a_server_hears_of_it_from_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    flags = ("--listen", "127.0.0.1:0", "--run-dir", "r", "--device", "cuda:9999")
-    result = invoke("fedserver", "run", *flags)
-    assert result.exit_code == 2, result.output
-    assert result.output.splitlines()[-1].startswith("Error: --device cuda:9999: torch finds ")
+def test_a_server_hears_of_it_from_its_worker(federation: Federation) -> None:
+    federation.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--device", "cuda:9999")
+    assert federation.exit_code("server") == 2
+    assert federation.log("server").splitlines()[-1].startswith("Error: --device cuda:9999: torch finds ")
+
+
+def test_replicas_hear_of_it_in_one_line(federation: Federation) -> None:
+    federation.start("site", "fedclient", "run", "--replicas", "3", "--device", "cuda:9999")
+    assert federation.exit_code("site") == 2
+    (line,) = [line for line in federation.log("site").splitlines() if "Error" in line]
+    assert line.startswith("Error: --device cuda:9999: torch finds ")
 
 
 def test_nothing_is_copied_on_the_processor() -> None:
@@ -237,12 +243,12 @@ def test_personal_and_frozen_tensors_go_there_and_come_back() -> None:
 
 def test_the_loss_is_read_once_a_round_and_names_what_diverged() -> None:
     place = Elsewhere()
-    update = trained("cnn", place, local_steps=100, validation=0.0)
-    assert (place.reads, update.steps) == (1, 100)
-    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) after 100 steps; lower --eta-l"):
-        trained("cnn", Elsewhere(), local_steps=100, eta_l=1e30)
+    update = trained("cnn", place, local_steps=40, validation=0.0)
+    assert (place.reads, update.steps) == (1, 40)
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf) after 40 steps; lower --eta-l"):
+        trained("cnn", Elsewhere(), local_steps=40, eta_l=1e30)
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf) after 32 steps; lower --eta-l"):
-        trained("cnn", PROCESSOR, local_steps=100, eta_l=1e30)
+        trained("cnn", PROCESSOR, local_steps=40, eta_l=1e30)
 
 
 def test_the_watch_notices_what_was_left_behind() -> None:
@@ -256,32 +262,28 @@ def test_the_watch_notices_what_was_left_behind() -> None:
 
 
 def test_a_round_that_was_saved_there_goes_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, events = trained("resnet8-bn", PROCESSOR), list[Event]()
+    events: list[Event] = []
     saving = Saving(MidRoundFile(tmp_path / "midround"), "run", 1e-9, events.append)
-    take = LocalSteps.take
-    for name, resumed in (("first", 0), ("second", 3)):
-        left = iter(range(4))
+    left, take = iter(range(4)), LocalSteps.take
 
-        def killed(self: LocalSteps, loss: Tensor, left: Any = left) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            take(self, loss)
+    def killed(self: LocalSteps, loss: Tensor) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        take(self, loss)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(LocalSteps, "take", killed)
-            if name == "first":
-                with pytest.raises(KeyboardInterrupt):
-                    trained("resnet8-bn", Elsewhere(), saving)
-            else:
-                assert same(trained("resnet8-bn", Elsewhere(), saving), whole)
-        assert len(events) == bool(resumed)
-    assert isinstance(events[0], TrainingResumed)
-    assert events[0].step == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSteps, "take", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained("resnet8-bn", Elsewhere(), saving)
+    assert same(trained("resnet8-bn", Elsewhere(), saving), trained("resnet8-bn", PROCESSOR))
+    (resumed,) = events
+    assert isinstance(resumed, TrainingResumed)
+    assert resumed.step == 4
 
 
 def test_a_round_that_was_saved_with_other_arithmetic_is_trained_anew(tmp_path: Path) -> None:
     class Rough(Elsewhere):
-        is_plain = False  # type: ignore[assignment]
+        is_plain = False
 
     events: list[Event] = []
     saving = Saving(MidRoundFile(tmp_path / "midround"), "run", 1e-9, events.append)
@@ -342,11 +344,6 @@ def test_evaluation_is_there_and_what_is_counted_is_here() -> None:
     assert place.reads == 0
 
 
-def _bf16() -> Place:
-    """As it is here, whether or not this processor can."""
-    return Place("cpu", "bf16")
-
-
 def test_lower_precision_is_tried_in_a_child_and_refused_in_one_line_if_that_dies() -> None:
     dying = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     assert failure([sys.executable, "-c", dying]) == f"ends with {signal.SIGILL.name}"
@@ -366,6 +363,20 @@ def test_what_died_in_the_child_does_not_begin_in_the_parent(
     line = "Error: --autocast bf16: a step of it here ends with SIGILL; leave --autocast out"
     assert result.output.splitlines() == [line]
     assert not (tmp_path / "run").exists()
+
+
+def test_a_round_in_bf16_ends_near_the_same_model_or_is_refused_with_the_reason() -> None:
+    """Some processors cannot, and say otherwise."""
+    if _tried("cpu", "bf16"):
+        with pytest.raises(ConfigError, match=r"--autocast bf16: a step of it here (ends with|fails) "):
+            placed("cpu", "bf16")
+        return
+    exact, rough = trained("cnn", PROCESSOR), trained("cnn", placed("cpu", "bf16"))
+    assert not same(exact, rough)
+    assert rough.loss == pytest.approx(exact.loss, rel=0.05)
+    assert rough.payload.dtype == exact.payload.dtype
+    x, y = (update.payload.view(np.float32) for update in (exact, rough))
+    assert np.abs(x - y).max() < 0.05
 
 
 def test_precision_of_no_name_is_refused() -> None:
