@@ -61,7 +61,7 @@ class Flags:
     capture: Path | None
     autocast: str = OFF
     worker: int = 0
-    """Which of the clients of one command it is, from 0 on: they share out the GPUs of `--device cuda`."""
+    """Which of the clients of one command or state root it is, from 0: they share out the GPUs."""
 
     def __post_init__(self) -> None:
         access_cli.require_address("--server", self.server)
@@ -117,7 +117,7 @@ class Flags:
         """
         assert self.replicas is not None, "there are replicas where it is said how many"
         if self.state_root is not None:
-            return [replace(self, replicas=None, worker=k) for k in range(self.replicas)]
+            return [replace(self, replicas=None)] * self.replicas
         return [self._of_replica(k, self.replicas) for k in range(self.replicas)]
 
     def _of_replica(self, k: int, number: int) -> Flags:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fedclient.flags import Flags
 from fedclient.midround.events import SaveStale, TrainingResumed
 from fedclient.midround.file import MidRoundFile
 from fedclient.midround.saving import Saving
+from fedclient.replicas.identity import identified
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.outgoing import DivergedError
 from fedclient.training.own_tensors import OwnTensors
@@ -46,7 +48,7 @@ from tests.elsewhere import Elsewhere, Forgetful, StrayTensorError, watched
 from tests.processes import Federation
 from tests.rules import rules
 from tests.test_cli import invoke
-from tests.test_replicas import GIVEN
+from tests.test_replicas import GIVEN, NO_CREDENTIALS
 
 STEPS = 6
 TWO = Found(gpus=2)
@@ -154,10 +156,14 @@ def test_workers_share_out_the_gpus_in_turn() -> None:
     assert Devices(("cuda:0", "cuda:1"), "bf16").flags(3) == ["--device", "cuda:1", "--autocast", "bf16"]
 
 
-@pytest.mark.parametrize("others", [{"state_root": Path("clients")}, {"name": "a"}])
-def test_replicas_are_numbered_for_that(others: dict[str, Any]) -> None:
-    flags = Flags(**GIVEN | others | {"replicas": 3, "device": "cuda"})
-    assert [each.worker for each in flags.of_replicas()] == [0, 1, 2]
+@pytest.mark.parametrize("by", ["name", "state_root"])
+def test_replicas_and_clients_of_a_state_root_are_numbered_for_that(by: str, tmp_path: Path) -> None:
+    flags = Flags(**GIVEN | {"state_dir": tmp_path, "name": "a", "replicas": 3})
+    if by == "state_root":
+        flags = Flags(**GIVEN | {"state_root": tmp_path, "replicas": 3})
+    with ExitStack() as stack:
+        taken = [stack.enter_context(identified(each, NO_CREDENTIALS)) for each in flags.of_replicas()]
+        assert [each.flags.worker for each in taken] == [0, 1, 2]
 
 
 COMMANDS = {
