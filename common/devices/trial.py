@@ -56,7 +56,7 @@ def main(device: str, autocast: str) -> None:
         loss = F.cross_entropy(model(images), labels)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
-        raise SystemExit("its gradients are not finite")
+        raise ArithmeticError("its gradients are not finite")
 
 
 if __name__ == "__main__":
