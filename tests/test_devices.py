@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor, nn
 
+import fedclient
+import fedlab
+import fedserver
 from common.data import datasets
 from common.data.batches import Batches
 from common.devices.choice import placed
@@ -393,3 +397,20 @@ def test_precision_of_no_name_is_refused() -> None:
 def test_float64_is_refused_where_there_is_none() -> None:
     with pytest.raises(ConfigError, match="--device mps has no float64"):
         Place("mps").put(torch.zeros(2, dtype=torch.float64))
+
+
+def test_programs_are_told_the_same() -> None:
+    for call in (partial(fedlab.simulate, rounds=1), partial(fedclient.join, "127.0.0.1:1"), fedserver.serve):
+        with pytest.raises(ConfigError, match="--device must be auto, cpu, cuda"):
+            call(device="gpu")
+
+
+def test_a_run_says_where_it_computes_unless_that_is_the_processor(tmp_path: Path) -> None:
+    class Rough(Elsewhere):
+        is_plain = False
+
+    for name, place, said in (("here", PROCESSOR, False), ("there", Rough(), True)):
+        events: list[Event] = []
+        config = RunConfig(num_clients=1, rounds=1, local_steps=1)
+        simulate(config, tmp_path / name, events.append, lambda k, place=place: place)  # type: ignore[misc]
+        assert ("computing on cpu" in [event.text() for event in events]) == said
