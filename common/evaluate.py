@@ -17,9 +17,10 @@ BATCH = 100
 
 @torch.inference_mode()
 def scores(model: nn.Module, batches: Batches, indices: Tensor) -> Tensor:
-    """Class scores of some examples."""
+    """Class scores of some examples, for the processor."""
     model.eval()
-    return torch.cat([model(batches.batch(part)[0]) for part in torch.split(indices, BATCH)])
+    found = torch.cat([model(batches.batch(part)[0]) for part in torch.split(indices, BATCH)])
+    return batches.place.fetch(found)
 
 
 def evaluate(model: nn.Module, batches: Batches, indices: Tensor | None = None) -> Evaluation:

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,6 +14,7 @@ from common import commandline
 from common.access import cli as access_cli
 from common.access.credentials import TOKEN_VARIABLE, require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
+from common.devices.cli import training_options
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from common.installation.cli import version_option
@@ -25,9 +26,6 @@ from fedclient.policy import cli as policy_cli
 from fedclient.replicas.events import Starting
 from fedclient.site import Site
 from fedclient.worth import cli as worth_cli
-
-if TYPE_CHECKING:
-    pass
 
 START, DATA, STATE, TRAINING, WIRE = "Start here", "Data", "State", "Training", "Wire"
 ALLOWED = "Permissions"
@@ -125,13 +123,7 @@ for command in (certs_group, *policy_cli.COMMANDS, worth_cli.baseline, worth_cli
     help="Torch threads. auto: the cores, shared out among clients of this machine that say so; then results "
     "are not the same to the bit.",
 )
-@commandline.option(
-    TRAINING,
-    "--device",
-    type=click.Choice(("cpu", "cuda")),
-    default="cpu",
-    help="Where to train; on a GPU results are not the same to the bit.",
-)
+@training_options(TRAINING)
 @policy_cli.site_option
 @commandline.option(
     ALLOWED,
@@ -227,6 +219,7 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
         raise ConfigError(
             f"{TOKEN_VARIABLE} has one client's token; give --replicas a folder: --token-file DIR"
         )
+    from common.devices.ahead import require_for_forks
     from common.processes.forks import share_memory
     from fedclient.replicas.family import Family, grouped
     from fedclient.replicas.host import live_together
@@ -241,6 +234,7 @@ def _run_replicas(flags: Flags, credentials: dict[str, Any], emit: Emit) -> int:
             from common.data import datasets
 
             datasets.load(flags.dataset, "train", flags.data_dir)  # In memory that all of them share.
+        require_for_forks(flags.device, flags.autocast)
         share_memory()
         named = naming_clients(emit)
         return Family(grouped(identities), partial(live_together, emit=named), named).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from common.access.credentials import Access
+from common.devices.place import PROCESSOR, Place
 from fedclient.own_data import OwnData
 from fedclient.site import Site
 
@@ -24,8 +25,8 @@ class ClientConfig:
     """What the server may ask of this client."""
     threads: int | None = 1
     """Of torch; None: as many as there are cores for each client of this machine."""
-    device: str = "cpu"
-    """Where the model is trained: cpu or cuda."""
+    place: Place = PROCESSOR
+    """Where the model is trained and evaluated."""
     save_every_s: float = 60.0
     """How long a round goes on without being saved at the most; 0: it is not saved."""
     give_up_s: float = 300.0

@@ -10,6 +10,7 @@ from typing import Any
 from common.access import cli as access_cli
 from common.bit_rate import bits_per_second
 from common.data import names as datasets
+from common.devices.names import OFF
 from common.errors import ConfigError
 from common.installed.allowed import load_allowed
 from common.names import require_name
@@ -58,6 +59,9 @@ class Flags:
     uplink: float | None
     downlink: float | None
     capture: Path | None
+    autocast: str = OFF
+    worker: int = 0
+    """Which of the clients of one command or state root it is, from 0: they share out the GPUs."""
 
     def __post_init__(self) -> None:
         access_cli.require_address("--server", self.server)
@@ -121,6 +125,7 @@ class Flags:
         return replace(
             self,
             replicas=None,
+            worker=k,
             name=name,
             state_dir=(self.state_dir or STATE) / name,
             data=self.data and self.data / name,

@@ -16,6 +16,7 @@ from common.algorithms import ALGORITHMS
 from common.bit_rate import bits_per_second
 from common.data import datasets
 from common.data.partition_file import write_partition
+from common.devices.cli import training_options
 from common.errors import ConfigError
 from common.events import Emit
 from common.installation import extras
@@ -26,6 +27,7 @@ from fedlab.plugins import cli as plugins
 from fedlab.theory import cli as theory
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
+from fedserver.settings import Section
 from fedserver.worker.partition import class_counts, dirichlet_partition
 
 
@@ -75,17 +77,19 @@ def demo(
 
 @main.command(epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
 @run_options
+@training_options(Section.TRAINING)
 @commandline.log_options
-def simulate(emit: Emit, **settings: Any) -> None:
+def simulate(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
     """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
+    from fedlab.simulation import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit)
+        run_simulation(config, run_dir, emit, on_devices(device, autocast))
 
 
 @main.command(
@@ -94,8 +98,9 @@ def simulate(emit: Emit, **settings: Any) -> None:
     )
 )
 @run_options
+@training_options(Section.TRAINING)
 @commandline.log_options
-def centralised(emit: Emit, **settings: Any) -> None:
+def centralised(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
     """Train on the pooled data, for comparison: one client that has everything, a round per epoch.
 
     Takes the flags of fedserver run and writes the same run directory. Momentum starts at zero in each epoch.
@@ -105,10 +110,11 @@ def centralised(emit: Emit, **settings: Any) -> None:
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
+    from fedlab.simulation import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit)
+        run_simulation(config, run_dir, emit, on_devices(device, autocast))
 
 
 @main.command(epilog=commandline.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))

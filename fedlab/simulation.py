@@ -11,7 +11,7 @@ import asyncio
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from common.data.names import DATASETS
+from common.devices.choice import placed
+from common.devices.events import Computing
+from common.devices.place import PROCESSOR, Place
 from common.errors import ConfigError
 from common.events import Emit, to_all, unheard
 from common.models.build import build_model
@@ -53,9 +56,20 @@ from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import Prepared, Similarity
 
+Placing = Callable[[int], Place]
+"""Where the k-th process of a simulation computes, asked by that process itself."""
 
-def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
-    """Runs a whole federation and leaves a run directory behind."""
+
+def on_devices(device: str, autocast: str) -> Placing:
+    """On those that flags name; several processes share out the GPUs of `cuda`."""
+    return lambda k: placed(device, autocast, k)
+
+
+def simulate(config: RunConfig, run_path: Path, emit: Emit, place: Placing = lambda k: PROCESSOR) -> None:
+    """Runs a whole federation and leaves a run directory behind.
+
+    `place` says where the k-th process of it computes; there is one, with k = 0.
+    """
     for name in ("deadline", "lease", "gather", "min_clients"):
         if getattr(config, name) is not None:
             flag = "--" + name.replace("_", "-")
@@ -63,17 +77,20 @@ def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
     if config.has_task:
         raise ConfigError("a simulation has all data itself; give --dataset instead of a task")
     torch.set_num_threads(1)
+    here = place(0)
     run_id, news = secrets.token_hex(6), LiveNews()
     with RunDir(run_path, resume=False) as run_dir, EventLog(run_path, emit) as log, Loop() as loop:
         emit = to_all(emit, log, news)
-        federation = loop.call(_assembled(config, run_id, run_dir, emit))
+        if not here.is_plain:
+            emit(Computing(run=run_id, device=str(here.device), autocast=here.autocast))
+        federation = loop.call(_assembled(config, run_id, run_dir, emit, here))
         with loop.inside(LiveFile(run_path, Snapshots(Frame(run_id, config), federation, news))):
-            _run(config, federation, loop, run_path)
+            _run(config, federation, loop, run_path, here)
         run_dir.write_traffic(federation.traffic.whole())
         tell_of_the_end(federation.board, federation.members, run_path, emit)
 
 
-def _run(config: RunConfig, federation: Federation, loop: Loop, run_path: Path) -> None:
+def _run(config: RunConfig, federation: Federation, loop: Loop, run_path: Path, place: Place) -> None:
     running = loop.start(federation.rounds.run())
     with (
         closing(Rooms()) as rooms,
@@ -81,7 +98,7 @@ def _run(config: RunConfig, federation: Federation, loop: Loop, run_path: Path) 
     ):
         connections = _connected(federation, loop, rooms, config.num_clients)
         seats = _join_all(connections, running)
-        _take_turns(config, federation, connections, seats, rooms, Path(scratch))
+        _take_turns(config, federation, connections, seats, rooms, Path(scratch), place)
     running.result()
 
 
@@ -92,6 +109,7 @@ def _take_turns(
     seats: list[Seat],
     rooms: Rooms,
     scratch: Path,
+    place: Place,
 ) -> None:
     """All rounds and the end. Clients are made when they are drawn; names are in the order of indices."""
     # A model is bound to its client's tensors in every turn, and a built-in one holds nothing else.
@@ -105,7 +123,7 @@ def _take_turns(
         for i in drawn:
             if i not in clients:
                 state = MemoryState(scratch if some else None, frozen)
-                clients[i] = _client(f"client-{i}", config, state, build)
+                clients[i] = _client(f"client-{i}", config, state, build, place)
             clients[i].take_only_turn(connections[i], seats[i])
     for i, (connection, seat) in enumerate(zip(connections, seats, strict=True)):
         if i in clients:
@@ -114,8 +132,10 @@ def _take_turns(
             connection.pull(seat.run_id, 0, [], Layout([]), Download())
 
 
-async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit) -> Federation:
-    worker = _InProcessWorker()
+async def _assembled(
+    config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit, place: Place = PROCESSOR
+) -> Federation:
+    worker = _InProcessWorker(place)
     return assemble(config, run_id, run_dir, worker, emit, serve=HandedService, in_process=True)
 
 
@@ -127,14 +147,14 @@ def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: in
     ]
 
 
-def _client(name: str, run: RunConfig, state: MemoryState, build: Build) -> Daemon:
+def _client(name: str, run: RunConfig, state: MemoryState, build: Build, place: Place) -> Daemon:
     """A client of whoever started the simulation, who has named model and data set and sets no limits."""
     site = Site(
         plugins=frozenset({run.model, run.dataset} - {*BUILT_IN, *DATASETS}),
         max_parameters=sys.maxsize,
         max_steps=sys.maxsize,
     )
-    config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site)
+    config = ClientConfig(server="", name=name, data_dir=run.data_dir, site=site, place=place)
     return Daemon(config, state, unheard, build=build)
 
 
@@ -172,8 +192,8 @@ def _join_all(connections: list[Connection], running: Future[None]) -> list[Seat
 class _InProcessWorker:
     """A worker in this process."""
 
-    def __init__(self) -> None:
-        self._worker = Worker()
+    def __init__(self, place: Place = PROCESSOR) -> None:
+        self._worker = Worker(place)
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""

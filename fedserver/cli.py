@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from common import commandline
 from common.access import cli as access_cli
 from common.data import names as datasets
+from common.devices.cli import device_option
 from common.events import Emit
 from common.installation.cli import completion, version_option
 from common.models import names
@@ -177,6 +178,9 @@ def main() -> None:
     is_flag=True,
     help="Rehearse a tiny round with everybody before round 1; end with a table unless all are ready.",
 )
+@device_option(
+    Section.RUN, "Where the server evaluates x. auto: a GPU if there is one. Clients decide for themselves."
+)
 @dashboards.run_option(Section.RUN)
 @commandline.capture_option(Section.WIRE)
 @track_cli.beside_options(Section.RUN)
@@ -199,6 +203,7 @@ def run(
     capture: Path | None,
     resume: bool,
     canary: bool,
+    device: str,
     dashboard: str | None,
     certs: Path | None,
     tokens: Path | None,
@@ -220,7 +225,15 @@ def run(
     access = AccessSettings(certs, tokens, insecure)
     with dashboards.beside_run(dashboard, run_dir, access, emit), beside.started(run_dir, insecure, emit):
         ended = serve(
-            config, listen, run_dir, emit, access=access, capture_path=capture, resume=resume, canary=canary
+            config,
+            listen,
+            run_dir,
+            emit,
+            access=access,
+            capture_path=capture,
+            resume=resume,
+            canary=canary,
+            device=device,
         )
         raise SystemExit(commandline.exit_code(asyncio.run(ended)))
 

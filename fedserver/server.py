@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 from grpc_reflection.v1alpha import reflection
 
+from common.devices.names import CPU
 from common.errors import ConfigError, UnavailableError
 from common.events import Emit, of_run, to_all
 from common.wire.calls import SERVICE
@@ -81,6 +82,7 @@ async def serve(
     capture_path: Path | None = None,
     resume: bool = True,
     canary: bool = False,
+    device: str = CPU,
 ) -> int:
     """Serves one run; returns 0 when it is finished, or the number of the signal that ended it early."""
     stopped = _signal_future()
@@ -92,8 +94,7 @@ async def serve(
         authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
         config, run_id = _continued(config, run_dir)
         capture = _capture(capture_path, emit, stack)
-        # The worker starts before gRPC has threads, which a later fork would have to stop.
-        worker = stack.enter_context(closing(worker_for(config)))
+        worker = stack.enter_context(closing(worker_for(config, device)))
         if tls is not None:
             stack.enter_context(HandshakeLog(refusals))
         federation = assemble(config, run_id, run_dir, worker, emit, capture, canary=canary)

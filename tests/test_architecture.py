@@ -62,6 +62,7 @@ ONLY_IN = {
         "common/tensors/torch_views.py",
         "common/data",
         "common/models",
+        "common/devices",
         "common/evaluate.py",
         "fedserver/worker",
         "fedclient/training",

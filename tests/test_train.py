@@ -19,7 +19,6 @@ from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
 from tests.rules import rules
-from tests.test_cli import invoke
 
 
 def task(layout: Layout, down: Flat, **changes: object) -> Task:
@@ -168,24 +167,3 @@ def test_training_matches_a_plain_torch_loop() -> None:
         np.testing.assert_allclose(
             bare.array(result.payload, index), parameter.detach().numpy(), rtol=1e-5, atol=1e-6
         )
-
-
-def test_training_on_copies_as_on_a_gpu_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the device is another one, tensors go there and come back."""
-    client, layout, down = trainer(model="resnet8-bn")
-    in_place = client.train(task(layout, down, validation=0.2), zero(layout))
-    monkeypatch.setattr(
-        "fedclient.training.train._on",
-        lambda _, tensors: {name: tensor.clone() for name, tensor in tensors.items()},
-    )
-    copied = client.train(task(layout, down, validation=0.2), zero(layout))
-    assert bytes(copied.payload) == bytes(in_place.payload)
-    assert bytes(copied.state) == bytes(in_place.state)
-    assert copied.validation_accuracy == in_place.validation_accuracy
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_missing_gpu_is_one_line() -> None:
-    result = invoke("fedclient", "run", "--device", "cuda")
-    assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith("Error: --device cuda: torch finds no GPU here")

@@ -11,6 +11,7 @@ import torch
 from common.access.credentials import require_encrypted
 from common.access.quiet_grpc import import_grpc_quietly
 from common.data.given import Examples
+from common.devices.names import CPU, OFF, require_device, require_precision
 from common.events import Emit, Event, unheard
 from common.processes.background import Background
 from fedclient.events import RoundTrained
@@ -36,7 +37,8 @@ def join(
     token_file: str | Path | None = None,
     insecure: bool = False,
     threads: int | None = 1,
-    device: str = "cpu",
+    device: str = CPU,
+    autocast: str = OFF,
     give_up_s: float = 300.0,
     on_round: Callable[[RoundTrained], None] | None = None,
     on_event: Emit = unheard,
@@ -54,18 +56,21 @@ def join(
         site_file=_path(site),
         allow_plugin=tuple(allow_plugins),
         threads=threads,
-        device=device,
+        device=require_device(device),
+        autocast=require_precision(autocast),
         give_up=give_up_s,
     )
     require_encrypted(server, _path(certs), insecure)
     emit = _listener(on_event, on_round)
-    own, aside = (
-        None if examples is None else GivenExamples(examples, class_names, emit) for examples in (data, test)
-    )
+    own, aside = (_examples(each, class_names, emit) for each in (data, test))
     given = Given(own, aside, None if model is None else builder(model))
     import_grpc_quietly()
     credentials = {"certs": _path(certs), "token_file": _path(token_file), "insecure": insecure}
     return Client(flags.own_name, lambda: _live(flags, credentials, given, emit))
+
+
+def _examples(given: Examples | None, class_names: Sequence[str] | None, emit: Emit) -> GivenExamples | None:
+    return None if given is None else GivenExamples(given, class_names, emit)
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from common.access.credentials import Access
+from common.devices.choice import placed
+from common.devices.place import Place
 from common.errors import FedError
 from fedclient.check import data, machine, network, policy, server, training
 from fedclient.check.credentials import look_at_credentials
@@ -25,6 +27,8 @@ from fedclient.transport.paced import PACED_WINDOW_BYTES, Pace, PacedTransport
 class _Seen:
     """What the checks so far have learned."""
 
+    place: Place
+    """Where a step is tried."""
     terms: Terms | None = None
     link: server.Speed | None = None
 
@@ -34,7 +38,7 @@ def examine(
 ) -> Iterator[Finding]:
     """Findings one by one, in the order of the table; `given` are the flags for credentials."""
     name, state_dir = machine.place_of(flags)
-    seen, told = _Seen(), set()
+    seen, told = _Seen(placed(flags.device, flags.autocast)), set()
     for finding in _all(flags, name, state_dir, given, environment, seen):
         told.add(finding.check)
         yield finding
@@ -63,7 +67,7 @@ def _all(
         yield policy.policy_finding(seen.terms, flags, state_dir, examples, own_data=own, encrypted=encrypted)
     yield from _machine(state_dir, seen)
     yield shown
-    yield from _run(_config(flags, name, brought), seen, examples)
+    yield from _run(_config(flags, name, brought, seen.place), seen, examples)
 
 
 def _server(
@@ -154,7 +158,7 @@ def _run(config: ClientConfig, seen: _Seen, examples: int) -> Iterator[Finding]:
         yield failed("training", reason)
 
 
-def _config(flags: Flags, name: str, brought: data.Brought) -> ClientConfig:
+def _config(flags: Flags, name: str, brought: data.Brought, place: Place) -> ClientConfig:
     return ClientConfig(
         server=flags.server,
         name=name,
@@ -162,7 +166,7 @@ def _config(flags: Flags, name: str, brought: data.Brought) -> ClientConfig:
         own_data=brought.own,
         site=flags.site,
         threads=flags.threads,
-        device=flags.device,
+        place=place,
     )
 
 

@@ -41,18 +41,18 @@ class Evaluator:
         return self._counted(scores(model, data, chosen), data.labels[chosen])
 
     def _counted(self, found: Tensor, labels: Tensor) -> SiteCounts:
-        num_classes, right = found.shape[1], labels.cpu().numpy()
+        num_classes, right = found.shape[1], labels.numpy()
         if self._plug_in:
             total = self.loss(found, labels).item() * len(right)
         else:
             total = F.cross_entropy(found.double(), labels, reduction="sum").item()
         matrix = np.zeros((num_classes, num_classes), np.int64)
-        np.add.at(matrix, (right, found.argmax(1).cpu().numpy()), 1)
+        np.add.at(matrix, (right, found.argmax(1).numpy()), 1)
         return SiteCounts(
             examples=len(right),
             loss_sum=total if math.isfinite(total) else None,
             confusion=cells(matrix),
-            pairs=pairs_by_class(found.double().softmax(1).cpu().numpy(), right),
+            pairs=pairs_by_class(found.double().softmax(1).numpy(), right),
         )
 
 

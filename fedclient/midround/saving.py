@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from common.devices.place import PROCESSOR, Place
 from common.errors import StateError
 from common.events import Emit
 from common.tensors.layout import Flat, Layout, TensorSpec, fingerprint
@@ -24,7 +25,8 @@ from fedclient.training.task import Task
 
 EPOCH_S = 10.0
 """The end of an epoch is a place to save only this long after the last save or the round's start."""
-_CPU, _GPU = "random/cpu", "random/cuda"
+_RANDOM = "random/"
+"""Before the name of a generator."""
 
 
 class Saving:
@@ -55,13 +57,15 @@ class UnderWay:
         work: tuple[int, int],
         owner: Callable[[], str],
         live: Callable[[], Mapping[str, Tensor]],
+        place: Place = PROCESSOR,
     ) -> None:
-        """`work`: steps of the round, and of an epoch. `live`: the tensors of the moment, where they are."""
+        """`work`: steps of the round, and of an epoch. `live`: the tensors of the moment, at their place."""
         self._saving = saving
         self._round = r
         self._steps, self._per_epoch = work
         self._owner = owner
         self._live = live
+        self._place = place
         self._name = ""
         self._last = saving.now()
 
@@ -108,9 +112,8 @@ class UnderWay:
         saved = tensor_views(self._layout(), flat)
         for name, tensor in self._live().items():
             tensor.copy_(saved[name])
-        torch.set_rng_state(saved[_CPU])
-        if _GPU in saved:
-            torch.cuda.set_rng_state(saved[_GPU])
+        states = {name.removeprefix(_RANDOM): saved[name] for name in saved if name.startswith(_RANDOM)}
+        self._place.restore_random(states)
 
     def _layout(self) -> Layout:
         return Layout(
@@ -119,11 +122,8 @@ class UnderWay:
         )
 
     def _tensors(self) -> dict[str, Tensor]:
-        live = self._live()
-        tensors = {**live, _CPU: torch.get_rng_state()}
-        if any(tensor.is_cuda for tensor in live.values()):
-            tensors[_GPU] = torch.cuda.get_rng_state()
-        return tensors
+        states = self._place.random_states()
+        return {**self._live(), **{_RANDOM + name: state for name, state in states.items()}}
 
     def _belongs_to(self) -> str:
         """Computed once, and only where there is something to save or to compare it with."""
@@ -131,10 +131,13 @@ class UnderWay:
         return self._name
 
 
-def round_name(run_id: str, seed: int, index: int, task: Task, state: Flat, labels: Tensor) -> str:
-    """Alike for the same run, client, round, rules, x, c, c_i, examples and torch, and for nothing else."""
+def round_name(
+    run_id: str, seed: int, index: int, task: Task, state: Flat, labels: Tensor, place: Place = PROCESSOR
+) -> str:
+    """Alike for the same run, client, round, rules, x, c, c_i, examples, torch and arithmetic; else not."""
     said = (run_id, seed, index, torch.__version__, task.rules, fingerprint(task.layout.specs))
-    digest = hashlib.sha256(repr(said).encode())
-    for part in (task.broadcast, state, labels.cpu().numpy()):
+    arithmetic = () if place.is_plain else (place.device.type, place.autocast)
+    digest = hashlib.sha256(repr(said + arithmetic).encode())
+    for part in (task.broadcast, state, labels.numpy()):
         digest.update(part.tobytes() if not part.flags.c_contiguous else part.data)
     return digest.hexdigest()

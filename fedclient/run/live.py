@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from common.access.credentials import Access
-from common.errors import ConfigError, RunError
+from common.devices.choice import placed
+from common.devices.events import Computing
+from common.errors import RunError
 from common.events import Emit
 from common.installed.allowed import load_allowed
 from common.models.build import build_model
@@ -33,9 +33,9 @@ def live(identity: Identity, emit: Emit, given: Given | None = None) -> RunEnded
     """Takes part in a run until it ends; raises if it ended early. `given` has objects of a program."""
     given = given or Given()
     flags = identity.flags
-    # Not before forks: whoever has looked for a GPU makes it unusable for its children.
-    if flags.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("--device cuda: torch finds no GPU here; leave it out, or install torch with CUDA")
+    place = placed(flags.device, flags.autocast, flags.worker)  # Not before forks.
+    if not place.is_plain:
+        emit(Computing(client=identity.name, device=str(place.device), autocast=place.autocast))
     policy, gate = _policy(identity, emit)
     site = replace(flags.site, plugins=frozenset(policy.modules), own_model=given.build is not None)
     load_allowed(site.plugins)
@@ -48,7 +48,7 @@ def live(identity: Identity, emit: Emit, given: Given | None = None) -> RunEnded
         test_data=given.test or _test_data(flags, emit),
         site=site,
         threads=flags.threads,
-        device=flags.device,
+        place=place,
         save_every_s=flags.save_every,
         give_up_s=flags.give_up,
         uplink=flags.uplink,

@@ -68,7 +68,7 @@ def prepare(
             f"{seat.fingerprint[:12]}; install the same code on both"
         )
     classes = seated_classes(seat, specs)
-    in_order = partial(Batches, device=config.device, memory_format=memory_format(model, dataset.image_shape))
+    in_order = partial(Batches, place=config.place, memory_format=memory_format(model, dataset.image_shape))
     evaluator = None
     if seat.evaluates:
         test = _test_set(config, seat)

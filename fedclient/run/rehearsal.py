@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from common.data.batches import Batches
@@ -51,9 +52,9 @@ def built(seat: Seat) -> torch.nn.Module:
 def step(config: ClientConfig, seat: Seat, rules: Rules, model: torch.nn.Module, dataset: Dataset) -> Step:
     """Trains for a step, or two, under the rules of a run but for what makes clients differ."""
     torch.set_num_threads(config.threads or 1)
-    batches = Batches(dataset, config.device, memory_format(model, dataset.image_shape))
-    if config.device == "cpu":  # The model is moved when it is trained.
-        check_fit(model, batches.scaled(batches.images[:2]), seat.model)
+    few = Batches(dataset.subset(np.arange(min(2, len(dataset.labels)))))
+    check_fit(model, few.scaled(few.images), seat.model)  # On the processor; a trainer moves the model.
+    batches = Batches(dataset, config.place, memory_format(model, dataset.image_shape))
     trainer = Trainer(model, batches, seat.seed, seat.index)
     of_round, batch = trainer.work(rules)
     plain = replace(

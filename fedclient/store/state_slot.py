@@ -10,6 +10,8 @@ from pathlib import Path
 from common.errors import StateError
 from fedclient.store.state import StateDir
 
+_NAME = "client-"
+
 
 @contextmanager
 def first_free_slot(root: Path) -> Iterator[tuple[str, StateDir]]:
@@ -20,10 +22,15 @@ def first_free_slot(root: Path) -> Iterator[tuple[str, StateDir]]:
     """
     with ExitStack() as stack:
         for number in itertools.count(1):
-            slot = StateDir(root / f"client-{number}")
+            slot = StateDir(root / f"{_NAME}{number}")
             try:
                 state = stack.enter_context(slot)
             except StateError:
                 continue
-            yield f"client-{number}", state
+            yield f"{_NAME}{number}", state
             return
+
+
+def slot_number(name: str) -> int:
+    """Which of the slots has this name, from 0 on."""
+    return int(name.removeprefix(_NAME)) - 1

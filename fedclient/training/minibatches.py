@@ -37,7 +37,7 @@ class Minibatches:
         held_out = rules.held_out(n)
         if held_out and self._by_class:
             random = seeds.stream(self._seed, seeds.VALIDATION, self._index)
-            return stratified(self._batches.labels.cpu().numpy(), held_out, random)
+            return stratified(self._batches.labels.numpy(), held_out, random)
         if not held_out:
             return np.arange(n), np.arange(0)
         order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
@@ -59,13 +59,13 @@ class Minibatches:
             yield from map(self._batches.batch, islice(self.indices(rules), after, None))
             return
         crops = seeds.stream(self._seed, seeds.AUGMENT, rules.round, self._index)
-        self._augmenter = self._augmenter or Augmenter(self._batches.images)
+        self._augmenter = self._augmenter or Augmenter(self._batches.images, self._batches.home)
         for k, indices in enumerate(self.indices(rules)):
             if k < after:
                 drawn(len(indices), crops)
                 continue
             images = self._batches.scaled(self._augmenter.batch(indices, crops))
-            yield images, self._batches.labels[indices]
+            yield images, self._batches.labels_of(indices)
 
     def indices(self, rules: Rules) -> Iterator[Tensor]:
         """Batches of a new permutation each epoch; a last batch that would be smaller is left out.

@@ -29,7 +29,7 @@ from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update
 
 LOOK_EVERY = 32
-"""Steps from one look at the loss to the next."""
+"""Steps from one look at the loss to the next, where looking is free."""
 
 
 class Trainer:
@@ -50,6 +50,8 @@ class Trainer:
         self.own = own or OwnTensors(model, TensorClasses(()))
         """Tensors that are not in x."""
         self._batches = batches
+        self._place = batches.place
+        self._place.settle(model)
         self._evaluator = evaluator
         self._loss: Loss = F.cross_entropy if evaluator is None else evaluator.loss
         self._minibatches = Minibatches(batches, seed, index, by_class=evaluator is not None)
@@ -69,7 +71,7 @@ class Trainer:
     def train(self, task: Task, state: Flat) -> Update:
         """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
         started = time.monotonic()
-        if self._batches.device.type == "cpu":
+        if self._place.shares_memory:
             self._compute_on_x(task, state)  # And not on the last y_i, whose buffer can be used again.
         tensors = RoundTensors(task, state)
         personal = self.own.trained(tensors.next_state)
@@ -100,7 +102,7 @@ class Trainer:
 
     def _compute_on_x(self, task: Task, personal: Flat) -> None:
         x = tensor_views(task.layout, task.broadcast)
-        bind(self._model, _on(self._batches.device, x | self.own.beside_x(self._model, personal)))
+        bind(self._model, self._place.put_all(x | self.own.beside_x(self._model, personal)))
 
     def _count(self, task: Task) -> SiteCounts | None:
         if self._evaluator is None or not task.rules.evaluate:
@@ -109,9 +111,9 @@ class Trainer:
 
     def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
-        trained = _on(self._batches.device, tensors.y)
+        trained = self._place.put_all(tensors.y)
         others = tensors.buffers | self.own.beside_x(self._model, tensors.next_state)
-        bind(self._model, trained | _on(self._batches.device, others))
+        bind(self._model, trained | self._place.put_all(others))
         return trained
 
     def _validate(self, task: Task) -> float | None:
@@ -124,25 +126,26 @@ class Trainer:
 
     def _steps(self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]) -> tuple[int, float]:
         """Trains y_i in place, and what is personal; returns K_i and the mean loss."""
-        c, device = tensors.c, self._batches.device
+        c, place = tensors.c, self._place
         correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         # Nothing pulls personal tensors anywhere: they are as far from themselves as from x.
-        x = _on(device, tensors.x) | {n: p.data for n, p in parameters.items() if n in personal}
-        local = LocalSteps(task.rules, parameters, x, _on(device, correction), svr=c.keys())
-        _seed(device, seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
+        x = place.put_all(tensors.x) | {n: p.data for n, p in parameters.items() if n in personal}
+        local = LocalSteps(task.rules, parameters, x, place.put_all(correction), svr=c.keys())
+        place.seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         self.own.hold_still()
         # Summed up where the model is: reading the loss makes the program wait for the device.
-        total = torch.zeros((), dtype=torch.float64, device=device)
+        total = place.put(torch.zeros((), dtype=place.widest))
         under_way = self._under_way(task, tensors, personal, local, total)
         steps = under_way.resumed() if under_way is not None else 0
         for images, labels in self._minibatches.draw(task.rules, after=steps):
-            loss = self._loss(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
+            with place.lower_precision():
+                loss = self._loss(self._model(images), labels)  # (B, classes) and (B,) make a scalar.
             local.take(loss)
             steps += 1
             total += loss.detach()
-            if steps % LOOK_EVERY == 0:
+            if place.answers_at_once and steps % LOOK_EVERY == 0:
                 _finite(total, steps)
             if under_way is not None:
                 under_way.made(steps)
@@ -171,10 +174,10 @@ class Trainer:
 
         def owner() -> str:
             state, labels = tensors.state, self._batches.labels
-            return round_name(saving.run_id, self._seed, self._index, task, state, labels)
+            return round_name(saving.run_id, self._seed, self._index, task, state, labels, self._place)
 
         work = self.work(rules)[0], self._minibatches.per_epoch(rules)
-        return UnderWay(saving, task.round, work, owner, live)
+        return UnderWay(saving, task.round, work, owner, live, self._place)
 
     def _collect(self, trained: dict[str, Tensor], tensors: RoundTensors) -> None:
         """Brings what was trained into `values`, where it is not there already."""
@@ -209,16 +212,3 @@ def _finite(loss: Tensor, steps: int) -> float:
     if not math.isfinite(value):
         raise DivergedError(f"the loss is {value} after {steps} steps; lower --eta-l")
     return value
-
-
-def _seed(device: torch.device, number: int) -> None:
-    """Seeds the generator of a device; torch keeps a note of every seed for devices that are not in use."""
-    if device.type == "cpu":
-        torch.default_generator.manual_seed(number)
-    else:
-        torch.manual_seed(number)
-
-
-def _on(device: torch.device, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors where they are there already, else copies."""
-    return {name: tensor.to(device) for name, tensor in tensors.items()}

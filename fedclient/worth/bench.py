@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from common.data.batches import Batches
+from common.devices.place import PROCESSOR, Place
 from common.errors import DataError, WrongRunError
 from common.models.build import build_model, tensor_specs
 from common.models.memory_format import memory_format
@@ -39,13 +40,14 @@ class TestData:
 class Bench:
     """Of one run."""
 
-    def __init__(self, run: KnownRun, own: OwnData, site: Site) -> None:
+    def __init__(self, run: KnownRun, own: OwnData, site: Site, place: Place = PROCESSOR) -> None:
         site.require_model(run.model)
         for kind, name in (("loss", run.loss), ("transform", run.transform)):
             if name:
                 site.require_code(kind, name)
         self.run = run
         self.own = own
+        self._place = place
         shape = run.image_shape
         spec = ModelSpec(
             name=run.model, num_classes=run.num_classes, image_shape=shape, dtype=run.dtype, width=run.width
@@ -80,7 +82,7 @@ class Bench:
                 f"the run was for {run.dtype} examples of shape {run.image_shape}, "
                 f"these are {dataset.model_dtype} {dataset.image_shape}"
             )
-        return Batches(dataset, "cpu", memory_format(self._model, run.image_shape))
+        return Batches(dataset, self._place, memory_format(self._model, run.image_shape))
 
     def rules(self, r: int) -> Rules:
         """Of a round in which nobody else takes part."""
@@ -126,5 +128,5 @@ class Bench:
 
     def judged(self, x: Flat, test: TestData) -> Confusion:
         """How often a model is right."""
-        bind(self._model, tensor_views(self.layout, x.copy()))
+        bind(self._model, self._place.put_all(tensor_views(self.layout, x.copy())))
         return confusion(self._model, test.batches, test.indices, self.run.num_classes)

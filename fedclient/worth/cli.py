@@ -11,6 +11,7 @@ import click
 from common import commandline
 from common.access import cli as access_cli
 from common.access.credentials import require_encrypted
+from common.devices.cli import training_options
 from common.errors import ConfigError
 from common.events import Emit
 from fedclient.store.cli import place, place_options
@@ -36,13 +37,14 @@ def site_options(function: Any) -> Any:
         (("--run", "run_id"), {"metavar": "ID", "help": "The run.  [default: the newest in --state-dir]"}),
     ):
         function = click.option(*names, **attributes)(function)
-    return place_options(function)
+    return place_options(training_options(commandline.OPTIONS)(function))
 
 
 def _bench(emit: Emit, state_dir: Path, run_id: str | None, **given: Any) -> tuple[Bench, Path]:
     import torch
 
     torch.set_num_threads(1)
+    from common.devices.choice import placed
     from fedclient.own_data import OwnDataset, OwnPictures
     from fedclient.site import Site
     from fedclient.worth.bench import Bench
@@ -50,13 +52,14 @@ def _bench(emit: Emit, state_dir: Path, run_id: str | None, **given: Any) -> tup
 
     if (given["data"] is None) == (given["dataset"] is None):
         raise ConfigError("expected the site's data as --data FOLDER or as --dataset NAME; give one of them")
+    place = placed(given["device"], given["autocast"])
     folder, run = known_run(state_dir, run_id)
     own: OwnData
     if given["data"] is not None:
         own = OwnPictures(given["data"], emit)
     else:
         own = OwnDataset(given["dataset"], given["data_dir"], given["shard"], emit, given["partition"])
-    return Bench(run, own, Site(plugins=frozenset(given["allow_plugin"]))), folder
+    return Bench(run, own, Site(plugins=frozenset(given["allow_plugin"])), place), folder
 
 
 @click.command(epilog=commandline.example("fedclient baseline --name clinic-a --data pictures"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from common import plugin
+from common.devices.names import CPU, OFF, require_device, require_precision
 from common.events import Emit, to_all, unheard
 from common.processes.background import Background
 from fedlab.api.bar import bar
@@ -35,16 +36,25 @@ def simulate(
     run_dir: str | Path | None = None,
     on_event: Emit = unheard,
     progress: bool | None = None,
+    device: str = CPU,
+    autocast: str = OFF,
     **settings: Unpack[Settings],
 ) -> Run:
     """Trains a whole federation in this process and returns the run; Ctrl-C ends it.
 
     Settings are those of `fedserver run`. `model` is a name, a module (which is copied and trained from its
     weights) or what makes one of a number of classes; `dataset` is a name, {"train": (images, labels),
-    "test": ...} or what makes such a pair of a split's name.
+    "test": ...} or what makes such a pair of a split's name. `device` and `autocast` are as for the flags.
     """
     return start(
-        model=model, dataset=dataset, run_dir=run_dir, on_event=on_event, progress=progress, **settings
+        model=model,
+        dataset=dataset,
+        run_dir=run_dir,
+        on_event=on_event,
+        progress=progress,
+        device=device,
+        autocast=autocast,
+        **settings,
     ).wait()
 
 
@@ -55,9 +65,12 @@ def start(
     run_dir: str | Path | None = None,
     on_event: Emit = unheard,
     progress: bool | None = None,
+    device: str = CPU,
+    autocast: str = OFF,
     **settings: Unpack[Settings],
 ) -> Simulation:
     """The same in the background: what it returns can be waited for and cancelled."""
+    where = require_device(device), require_precision(autocast)
     with ExitStack() as stack:
         factory = None if model is None or isinstance(model, str) else _factory(model)
         lent = model if factory is None else stack.enter_context(plugin.lent(_name(model, "model"), factory))
@@ -67,7 +80,7 @@ def start(
         config = configured(settings, model=lent, dataset=data)  # type: ignore[arg-type]
         path = Path(run_dir) if run_dir is not None else _new_folder(config.algorithm)
         held = stack.pop_all()
-    return Simulation(path, config, factory, held, on_event, progress)
+    return Simulation(path, factory, partial(_work, config, path, held, on_event, progress, *where))
 
 
 class Simulation:
@@ -76,16 +89,11 @@ class Simulation:
     def __init__(
         self,
         path: Path,
-        config: RunConfig,
         factory: Callable[[int], nn.Module] | None,
-        held: ExitStack,
-        on_event: Emit,
-        progress: bool | None,
+        work: Callable[[], None],
     ) -> None:
-        """`held` keeps what the caller lent, until the end."""
         self.path = path
         self._factory = factory
-        work = partial(_work, config, path, held, on_event, progress)
         self._background = Background("the simulation", work)
 
     @property
@@ -110,16 +118,26 @@ class Simulation:
         return f"Simulation({str(self.path)!r}, {'ended' if self.done else 'running'})"
 
 
-def _work(config: RunConfig, path: Path, held: ExitStack, on_event: Emit, progress: bool | None) -> None:
+def _work(
+    config: RunConfig,
+    path: Path,
+    held: ExitStack,
+    on_event: Emit,
+    progress: bool | None,
+    device: str,
+    autocast: str,
+) -> None:
+    """`held` keeps what the caller lent, until the end."""
     import torch
 
     from common.data import datasets
+    from fedlab.simulation import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     before = torch.get_num_threads()
     try:
         with held, bar(config, progress) as moved:
-            run_simulation(config, path, to_all(moved, on_event))
+            run_simulation(config, path, to_all(moved, on_event), on_devices(device, autocast))
     finally:
         datasets.forget()
         torch.set_num_threads(before)

@@ -11,7 +11,7 @@ from common.data import datasets
 from common.data.datasets import Dataset
 from common.events import Emit
 from common.page.page import Page
-from fedlab.experiments.cells import Cell, run_cells
+from fedlab.experiments.cells import PROCESSOR_ALONE, Cell, Devices, run_cells
 from fedlab.experiments.scales import Column, Scale
 from fedlab.reports import plots
 from fedlab.reports.runs import Run
@@ -28,6 +28,7 @@ class Bench:
     folder: Path
     data_dir: str
     emit: Emit
+    devices: Devices = PROCESSOR_ALONE
 
     @property
     def runs(self) -> Path:
@@ -44,7 +45,7 @@ class Bench:
 
     def run(self, cells: Sequence[Cell]) -> None:
         """Runs what is not there yet."""
-        run_cells(cells, self.runs, self.jobs, self.emit)
+        run_cells(cells, self.runs, self.jobs, self.emit, self.devices)
 
     def read(self, cell: Cell) -> Run:
         """A finished run."""

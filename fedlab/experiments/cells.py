@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.devices.names import CPU, OFF, device_of
 from common.errors import RunError
 from common.events import Emit
 from fedlab.events import RunFinished, RunsPlanned
@@ -19,6 +20,21 @@ from fedlab.processes import children
 from fedlab.reports.runs import Run, read_run
 
 POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Where cells compute, several at a time; no part of what a cell is."""
+
+    names: tuple[str, ...]
+    autocast: str
+
+    def flags(self, k: int) -> list[str]:
+        """Of the k-th of so many at a time."""
+        return ["--device", device_of(k, self.names), "--autocast", self.autocast]
+
+
+PROCESSOR_ALONE = Devices((CPU,), OFF)
 
 
 @dataclass(frozen=True)
@@ -62,27 +78,32 @@ class Cell:
         return ["simulate", *flags, *run_dir]
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, jobs: int, emit: Emit) -> None:
+def run_cells(
+    cells: Sequence[Cell], folder: Path, jobs: int, emit: Emit, devices: Devices = PROCESSOR_ALONE
+) -> None:
     """Runs what is not finished, several at a time; an interrupted cell starts again the next time."""
     folder.mkdir(parents=True, exist_ok=True)
     unique = list(dict.fromkeys(cells))
     waiting = [cell for cell in unique if not cell.finished(folder)]
     emit(RunsPlanned(finished=len(unique) - len(waiting), total=len(unique)))
     started, total = time.monotonic(), len(waiting)
-    for done, cell in enumerate(_run(waiting, folder, jobs), start=1):
+    for done, cell in enumerate(_run(waiting, folder, jobs, devices), start=1):
         left = (time.monotonic() - started) / done * (total - done)
         emit(RunFinished(key=cell.key, done=done, total=total, seconds_left=left))
 
 
-def _run(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
+def _run(waiting: list[Cell], folder: Path, jobs: int, devices: Devices) -> Iterator[Cell]:
     """Runs cells, and yields each when it has finished."""
     queue = list(waiting)
     running: dict[Cell, subprocess.Popen[bytes]] = {}
+    places: dict[Cell, int] = {}
+    """Which of so many at a time each is, and so which device it has."""
     try:
         while queue or running:
             while queue and len(running) < jobs:
                 cell = queue.pop(0)
-                running[cell] = _start(cell, folder)
+                places[cell] = min(set(range(jobs)) - {places[other] for other in running})
+                running[cell] = _start(cell, folder, devices.flags(places[cell]))
             for cell, process in list(running.items()):
                 if process.poll() is not None:
                     del running[cell]
@@ -93,9 +114,9 @@ def _run(waiting: list[Cell], folder: Path, jobs: int) -> Iterator[Cell]:
         children.stop(running.values())
 
 
-def _start(cell: Cell, folder: Path) -> subprocess.Popen[bytes]:
+def _start(cell: Cell, folder: Path, flags: Sequence[str]) -> subprocess.Popen[bytes]:
     shutil.rmtree(folder / cell.key, ignore_errors=True)
-    return children.start("fedlab", cell.arguments(folder), folder / f"{cell.key}.log")
+    return children.start("fedlab", [*cell.arguments(folder), *flags], folder / f"{cell.key}.log")
 
 
 def _require_success(cell: Cell, folder: Path, code: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.events import Emit
-from fedlab.experiments.cells import Cell, run_cells
+from fedlab.experiments.cells import PROCESSOR_ALONE, Cell, Devices, run_cells
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.reports.runs import Run
 
@@ -67,8 +67,10 @@ class Comparison:
         )
 
 
-def compare(comparison: Comparison, folder: Path, jobs: int, emit: Emit) -> list[ComparisonRow]:
+def compare(
+    comparison: Comparison, folder: Path, jobs: int, emit: Emit, devices: Devices = PROCESSOR_ALONE
+) -> list[ComparisonRow]:
     """Runs what has not been run yet, and returns a row for each method and codec."""
     cells = comparison.cells()
-    run_cells(list(cells.values()), folder, jobs, emit)
+    run_cells(list(cells.values()), folder, jobs, emit, devices)
     return comparison.rows({key: cell.read(folder) for key, cell in cells.items()})

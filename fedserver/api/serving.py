@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 from common.access import cli as access_cli
+from common.devices.names import CPU, require_device
 from common.errors import ConfigError, RunError
 from common.events import Emit, unheard
 from fedserver.api.heard import heard
@@ -31,6 +32,7 @@ def serve(
     insecure: bool = False,
     capture: str | Path | None = None,
     resume: bool = True,
+    device: str = CPU,
     on_event: Emit = unheard,
     **settings: Unpack[Settings],
 ) -> Server:
@@ -44,6 +46,7 @@ def serve(
     folder = Path(run_dir) if run_dir is not None else None
     path = folder or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.algorithm}"
     given = [f"--listen={listen}", f"--run-dir={path}", "--resume" if resume else "--no-resume"]
+    given += [f"--device={require_device(device)}"]
     for name, value in (("certs", certs), ("tokens", tokens), ("capture", capture)):
         given += [f"--{name}={value}"] if value is not None else []
     given += ["--insecure"] if insecure else []

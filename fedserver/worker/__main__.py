@@ -25,6 +25,9 @@ from common import seeds
 from common.data import datasets
 from common.data.batches import Batches
 from common.data.partition_file import read_partition
+from common.devices.choice import placed
+from common.devices.events import Computing
+from common.devices.place import PROCESSOR, Place
 from common.errors import ConfigError, DataError, FedError, RunError
 from common.evaluate import judged, scores
 from common.events import TextLog
@@ -52,6 +55,15 @@ class Worker:
     """None where all data are at the clients, or tensors that no evaluation at the server can do without."""
     _scored: tuple[bytes, Tensor] | None = None
 
+    def __init__(self, place: Place = PROCESSOR) -> None:
+        self._place = place
+
+    def move(self, place: Place) -> None:
+        """Evaluates there what is prepared from now on."""
+        self._place = place
+        if not place.is_plain:
+            TextLog()(Computing(device=str(place.device), autocast=place.autocast))
+
     def prepare(self, config: RunConfig) -> Prepared:
         """Builds everything that the server needs before clients can join."""
         if config.has_task:
@@ -72,7 +84,7 @@ class Worker:
         few = Batches(test.subset(np.arange(min(2, len(test.labels)))))
         first = self._build(config, spec, few.scaled(few.images))
         if not config.personal:
-            self._test = Batches(test, memory_format=memory_format(self._model, test.image_shape))
+            self._test = Batches(test, self._place, memory_format(self._model, test.image_shape))
         shards = _shards(config, train.labels)
         histograms = class_counts(shards, train.labels, spec.num_classes).tolist()
         return Prepared(
@@ -106,7 +118,9 @@ class Worker:
             x0, told = file.values(specs, x0 if config.init_missing == "keep" else None)
         self._layout = config.tensor_classes(config.algorithm, specs, classifier).shared
         shared = {spec.name for spec in self._layout.specs}
-        self._own = {name: view for name, view in tensor_views(whole, x0).items() if name not in shared}
+        own = {name: view for name, view in tensor_views(whole, x0).items() if name not in shared}
+        self._own = self._place.put_all(own)
+        self._place.settle(self._model)
         return {
             "model": spec,
             "specs": whole.specs,
@@ -155,7 +169,7 @@ class Worker:
         return self._test
 
     def _bound(self, flat: Flat) -> nn.Module:
-        bind(self._model, self._own | tensor_views(self._layout, flat))
+        bind(self._model, self._own | self._place.put_all(tensor_views(self._layout, flat)))
         return self._model
 
 
@@ -201,6 +215,7 @@ def _answer(worker: Worker, request: Request, flat: Flat | None) -> list[bytes |
     """A reply and what comes with it; or the error."""
     try:
         if request.prepare is not None:
+            worker.move(placed(request.device))
             prepared = worker.prepare(request.prepare)
             return [encoded(Reply(built=prepared.built())), prepared.x0.data]
         if request.cka is not None:

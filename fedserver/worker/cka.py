@@ -8,10 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from common.devices.place import doubled
+
 
 def gram(features: Tensor) -> Tensor:
     """The centred Gram matrix of n representations, in float64: (n, ...) to (n, n)."""
-    flat = features.reshape(len(features), -1).double()
+    flat = doubled(features.reshape(len(features), -1))
     flat = flat - flat.mean(0)
     return flat @ flat.T
 

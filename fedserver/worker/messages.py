@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 
+from common.devices.names import CPU
 from common.models.spec import ModelSpec
 from common.records import form
 from common.records.conformal import PredictionSets
@@ -66,6 +67,8 @@ class Request:
     """One question, and whether a flat buffer follows it."""
 
     prepare: RunConfig | None = None
+    device: str = CPU
+    """Where models are evaluated, from this preparation on."""
     evaluate: bool = False
     conformal: int | None = None
     """The seed that chooses the examples to calibrate on."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from common.devices.names import CPU
 from common.errors import ConfigError, FedError, RunError
 from common.records.conformal import PredictionSets
 from common.records.rounds import Evaluation
@@ -45,11 +46,14 @@ class TorchWorker(Protocol):
         """Nothing will be asked for long."""
 
 
-def worker_for(config: RunConfig) -> WorkerProcess | TorchlessWorker:
-    """A process with torch, unless the run needs none."""
+def worker_for(config: RunConfig, device: str = CPU) -> WorkerProcess | TorchlessWorker:
+    """A process with torch, which evaluates on this device, unless the run needs none.
+
+    It is to be started before gRPC has threads, which a later fork would have to stop.
+    """
     if config.has_task and config.init is not None and not needs_torch(config):
         return TorchlessWorker()
-    return WorkerProcess()
+    return WorkerProcess(device)
 
 
 def start(connection: int) -> subprocess.Popen[bytes]:
@@ -79,16 +83,17 @@ class _Living:
 class WorkerProcess:
     """Starts, asks and ends a worker. One question at a time. Who rests is started again when it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = CPU) -> None:
         self._living: _Living | None = _Living()
-        self._config: RunConfig | None = None
+        self._begin = Request(device=device)
+        """What a process is told first, once there are settings in it."""
         self._lock = threading.Lock()
         """Held by the thread that talks: a question that was cancelled is still answered before the next."""
 
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
-        self._config = config
-        reply, x0 = await self._ask(Request(prepare=config))
+        self._begin = replace(self._begin, prepare=config)
+        reply, x0 = await self._ask(self._begin)
         return Prepared.of(_given(reply.built), np.frombuffer(x0, np.uint8))
 
     async def evaluate(self, flat: Flat) -> Evaluation:
@@ -122,7 +127,7 @@ class WorkerProcess:
             try:
                 if self._living is None:
                     self._living = _Living()
-                    _exchange(self._living.connection, Request(prepare=self._config), None)
+                    _exchange(self._living.connection, self._begin, None)
                 return _exchange(self._living.connection, request, flat)
             except (EOFError, OSError) as error:
                 raise RunError("the worker process ended unexpectedly; its last words are above") from error
