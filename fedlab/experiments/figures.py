@@ -7,6 +7,7 @@ import statistics
 from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
 from common.page.charts import Curves, HeatMap, Series, View
+from common.records.conformal import PredictionSets
 from common.tensors.layout import Purpose
 from fedlab.experiments.bench import Bench, Output, floats, spread
 from fedlab.experiments.methods import METHODS
@@ -17,6 +18,10 @@ from fedserver.worker.partition import class_counts, dirichlet_partition
 
 IID = 100.0
 """Dirichlet concentration at which clients are practically alike."""
+CKA_IMAGES = 512
+"""Unrelated representations are then found to be within 0.02 of 0."""
+SHOWN_KAPPAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""In the table; the picture has all."""
 
 
 def drift(bench: Bench, out: Output) -> None:
@@ -24,9 +29,9 @@ def drift(bench: Bench, out: Output) -> None:
     column = bench.scale.columns[0]
     alike = Column(column.dataset, column.model, IID, column.target, column.options)
     cases = {
-        f"fedavg, a={IID:g}": bench.cell(alike, "fedavg", 0, cka=128),
+        f"fedavg, a={IID:g}": bench.cell(alike, "fedavg", 0, cka=CKA_IMAGES),
         **{
-            f"{a}, a={column.alpha:g}": bench.cell(column, a, 0, cka=128)
+            f"{a}, a={column.alpha:g}": bench.cell(column, a, 0, cka=CKA_IMAGES)
             for a in ("fedavg", "scaffold", "fedpvr")
         },
     }
@@ -78,16 +83,20 @@ def conformal(bench: Bench, out: Output) -> None:
     bench.run(list(cells.values()))
     runs = {method: bench.read(cell) for method, cell in cells.items()}
     rows = [
-        [name, *(f"{s.coverage:.3f} with {s.mean_size:.2f}" for s in run.conformal)]
+        [name, *(f"{s.coverage:.3f} with {s.mean_size:.2f}" for s in _shown(run))]
         for name, run in runs.items()
     ]
-    kappas = [f"kappa {s.kappa:g}" for s in next(iter(runs.values())).conformal]
+    kappas = [f"kappa {s.kappa:g}" for s in _shown(next(iter(runs.values())))]
     out.table("conformal", "Coverage with mean set size", Table(["algorithm", *kappas], rows))
     series = {
         name: ([s.mean_size for s in run.conformal], [s.coverage for s in run.conformal])
         for name, run in runs.items()
     }
     out.pictures("conformal", [_curves(column.name, "mean set size", "coverage", series)])
+
+
+def _shown(run: Run) -> list[PredictionSets]:
+    return [sets for sets in run.conformal if sets.kappa in SHOWN_KAPPAS]
 
 
 def partition(bench: Bench, out: Output) -> None:
