@@ -1,0 +1,60 @@
+"""The settings that say how clients train, and how their models are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from common.algorithms import PROX
+from common.algorithms.schedule import SCHEDULES
+from common.errors import ConfigError
+from fedserver.settings import BELOW_1, COUNT, POSITIVE, Section
+
+TRAINING = Section.TRAINING
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings:
+    """What a client does in a round, and what the server makes of it."""
+
+    local_epochs: int | None = TRAINING.setting(
+        None, "E, passes of each client over its shard per round.", COUNT, if_unset="1"
+    )
+    local_steps: int | None = TRAINING.setting(
+        None,
+        "K, minibatch steps per client and round, instead of --local-epochs.",
+        COUNT,
+        if_unset="as many as the epochs have",
+    )
+    batch_size: int | None = TRAINING.setting(
+        32,
+        "B, examples per step, or full for the whole shard.",
+        COUNT,
+        metavar="B|full",
+        word_for_none="full",
+    )
+    eta_l: float = TRAINING.setting(0.1, "Step size of the clients.", POSITIVE)
+    schedule: str = TRAINING.setting(
+        "constant",
+        "How eta_l changes over the rounds: cosine to zero, or tenfold down at 50 % and 75 %.",
+        choices=tuple(SCHEDULES),
+    )
+    eta_g: float = TRAINING.setting(
+        1.0, "Step size of the server; 1 takes the mean of the client models.", POSITIVE
+    )
+    momentum: float = TRAINING.setting(
+        0.0, "Local momentum outside S_svr, starting at zero in each round.", BELOW_1
+    )
+    mu: float | None = TRAINING.setting(
+        None, "Weight of the proximal term of fedprox.", POSITIVE, if_unset=f"{PROX['mu']}"
+    )
+    feddyn_alpha: float | None = TRAINING.setting(
+        None, "Weight of the regulariser of feddyn.", POSITIVE, if_unset=f"{PROX['feddyn_alpha']}"
+    )
+    weighting: str = TRAINING.setting(
+        "uniform", "Weights of the mean over clients.", choices=("uniform", "examples")
+    )
+
+    def check_training(self) -> None:
+        """Raises for settings that exclude each other."""
+        if self.local_epochs is not None and self.local_steps is not None:
+            raise ConfigError("--local-epochs and --local-steps exclude each other; give one of them")
