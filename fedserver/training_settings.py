@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from common.algorithms import PROX
 from common.algorithms.schedule import SCHEDULES
 from common.errors import ConfigError
-from fedserver.settings import BELOW_1, COUNT, POSITIVE, Section
+from common.server_step.local_rules import MAX_PATTERN, MAX_PATTERNS, OUTSIDE_SVR, PLACES, too_many
+from fedserver.settings import BELOW_1, COUNT, POSITIVE, Limit, Section
 
 TRAINING = Section.TRAINING
+FINITE = Limit(lambda x: 0 <= x < math.inf, "must be finite and not negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +44,29 @@ class TrainingSettings:
     eta_g: float = TRAINING.setting(
         1.0, "Step size of the server; 1 takes the mean of the client models.", POSITIVE
     )
-    momentum: float = TRAINING.setting(
-        0.0, "Local momentum outside S_svr, starting at zero in each round.", BELOW_1
+    momentum: float = TRAINING.setting(0.0, "Local momentum, starting at zero in each round.", BELOW_1)
+    momentum_on: tuple[str, ...] = TRAINING.setting(
+        (),
+        "Parameters with momentum: outside-svr, all, a glob or a module's name; repeatable.",
+        metavar="outside-svr|all|PATTERN",
+        if_unset=OUTSIDE_SVR,
+    )
+    weight_decay: float = TRAINING.setting(
+        0.0, "Times the parameters is added to their gradient, as torch's SGD does.", FINITE
+    )
+    weight_decay_on: str = TRAINING.setting(
+        OUTSIDE_SVR,
+        "Parameters with weight decay; with all, c_i has its gradient in it too.",
+        choices=PLACES,
+    )
+    clip_norm: float | None = TRAINING.setting(
+        None,
+        "Scale the gradient of each step down to this norm, before weight decay and correction.",
+        POSITIVE,
+        if_unset="as it is",
+    )
+    clip_on: str = TRAINING.setting(
+        OUTSIDE_SVR, "Parameters that are scaled, by the norm of all of them together.", choices=PLACES
     )
     mu: float | None = TRAINING.setting(
         None, "Weight of the proximal term of fedprox.", POSITIVE, if_unset=f"{PROX['mu']}"
@@ -58,3 +82,7 @@ class TrainingSettings:
         """Raises for settings that exclude each other."""
         if self.local_epochs is not None and self.local_steps is not None:
             raise ConfigError("--local-epochs and --local-steps exclude each other; give one of them")
+        if too_many(self.momentum_on):
+            raise ConfigError(
+                f"--momentum-on takes {MAX_PATTERNS} patterns of {MAX_PATTERN} characters; select modules"
+            )

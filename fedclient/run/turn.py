@@ -169,7 +169,7 @@ class Participant:
         if training.memory.keeps_state:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
-        last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
+        last = LastBroadcast(task.rules, [array.copy() for array in x], update.steps)
         stored = to_hand_in(task, update, self._seat, training.received.canary_seconds)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
@@ -216,4 +216,4 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
         raise WireError.broken_contract(
             f"c of round {task.round} did not come, and the round before was missed"
         )
-    write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
+    write_c_from_move(task.layout, last.rules, last.reduced_x, task.broadcast, last.steps)

@@ -69,8 +69,6 @@ class Update:
     state: Flat
     """What the client is to remember until the next round, laid out as the task's `state_layout`."""
     steps: int
-    step_sum: float
-    """Sum of the step sizes."""
     loss: float
     validation_accuracy: float | None = None
     """Of x, on the part of the shard that is held out for validation."""

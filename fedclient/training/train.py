@@ -86,7 +86,6 @@ class Trainer:
             payload=payload,
             state=tensors.next_state,
             steps=steps,
-            step_sum=task.rules.step_sum(steps),
             loss=loss,
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,

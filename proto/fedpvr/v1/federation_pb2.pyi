@@ -463,6 +463,11 @@ class RoundHeader(_message.Message):
     TOTAL_EXAMPLES_FIELD_NUMBER: _builtins.int
     EXAMPLE_LIMIT_FIELD_NUMBER: _builtins.int
     ON_PROBATION_FIELD_NUMBER: _builtins.int
+    MOMENTUM_ON_FIELD_NUMBER: _builtins.int
+    WEIGHT_DECAY_FIELD_NUMBER: _builtins.int
+    WEIGHT_DECAY_ON_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
+    CLIP_ON_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     EVALUATION_ONLY_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
@@ -478,14 +483,16 @@ class RoundHeader(_message.Message):
     """0: the whole shard in every step."""
     eta_l: _builtins.float
     momentum: _builtins.float
-    """Outside S_svr only."""
+    """On `momentum_on`."""
     augment: _builtins.bool
     counted_round: _builtins.int
     """The last round whose update of this client entered x and c; 0 if none. The c_i of that round is the valid one: a
     later c_i that this client holds was never counted and is to be dropped.
     """
     algorithm: _builtins.str
-    """By name; a client that does not know it leaves."""
+    """By name; a client that does not know it leaves. Behind it, each after a "+", what else a client must know to compute
+    what is meant: momentum-on, weight-decay, clip-norm. A release without it knows no such algorithm, and leaves.
+    """
     prox_weight: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
     validation: _builtins.float
@@ -521,6 +528,14 @@ class RoundHeader(_message.Message):
     """
     example_limit: _builtins.float
     """Not 0: with weights by examples, a client counts with this many at the most."""
+    weight_decay: _builtins.float
+    """Times y_i is added to the gradient, as in SGD."""
+    weight_decay_on: _builtins.str
+    """Of which parameters: empty for those outside S_svr, or all."""
+    clip_norm: _builtins.float
+    """Not 0: the gradient of a step is scaled down to this norm, before weight decay and correction are added to it."""
+    clip_on: _builtins.str
+    """Which parameters, by the norm of all of them: empty for those outside S_svr, or all."""
     evaluate: _builtins.bool
     """x is to be evaluated before training, on the data that the client keeps for that: the same in every round. The
     update's header then has `evaluation`.
@@ -544,6 +559,12 @@ class RoundHeader(_message.Message):
     @_builtins.property
     def on_probation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Indices of clients that nothing counts of in this round, because earlier updates of theirs were far too large."""
+
+    @_builtins.property
+    def momentum_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Parameters with momentum: globs, names of modules, "all" or "outside-svr"; none: those outside S_svr. A c_i of one
+        that has it is c_i - c + (x - y_i) / (eta_l * (1 + (1 + m) + (1 + m + m^2) + ...)), with K_i terms.
+        """
 
     def __init__(
         self,
@@ -573,13 +594,18 @@ class RoundHeader(_message.Message):
         total_examples: _builtins.float = ...,
         example_limit: _builtins.float = ...,
         on_probation: _abc.Iterable[_builtins.int] | None = ...,
+        momentum_on: _abc.Iterable[_builtins.str] | None = ...,
+        weight_decay: _builtins.float = ...,
+        weight_decay_on: _builtins.str = ...,
+        clip_norm: _builtins.float = ...,
+        clip_on: _builtins.str = ...,
         evaluate: _builtins.bool = ...,
         evaluation_only: _builtins.bool = ...,
         canary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "clip_norm", b"clip_norm", "clip_on", b"clip_on", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "momentum_on", b"momentum_on", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weight_decay", b"weight_decay", "weight_decay_on", b"weight_decay_on", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
