@@ -162,6 +162,11 @@ class RunConfig(Task, TensorSettings, TrainingSettings):
                 )
         if self.gather is not None and self.min_clients is not None:
             raise ConfigError("--gather and --min-clients exclude each other; give one of them")
+        if self.warm_variates and self.min_clients is not None:
+            raise ConfigError(
+                "--warm-variates asks all clients for their gradient at the first x, and --min-clients lets "
+                "some come later; give one of them"
+            )
 
     def _check_aggregation(self) -> None:
         if self.robustness.aggregation != "mean" and self.weighting != "uniform":
@@ -180,6 +185,10 @@ class RunConfig(Task, TensorSettings, TrainingSettings):
             raise ConfigError(
                 f"--variates derived needs a control variate to derive ({having}), "
                 f"--algorithm {self.algorithm} has none"
+            )
+        if self.warm_variates and not chosen.reduces_variance:
+            raise ConfigError(
+                f"--warm-variates needs a control variate, --algorithm {self.algorithm} has none"
             )
         if chosen.keeps_h and (self.eta_g != 1 or self.weighting != "uniform"):
             raise ConfigError(

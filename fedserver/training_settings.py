@@ -68,6 +68,15 @@ class TrainingSettings:
     clip_on: str = TRAINING.setting(
         OUTSIDE_SVR, "Parameters that are scaled, by the norm of all of them together.", choices=PLACES
     )
+    warm_variates: bool = TRAINING.setting(
+        False,
+        "Start each c_i from the gradient of its client's shard at the first x instead of zero; all clients "
+        "send it before round 1.",
+    )
+    record_drift: bool = TRAINING.setting(
+        False,
+        "Record how far clients drift in a round, how noisy their gradients are and how much they differ.",
+    )
     mu: float | None = TRAINING.setting(
         None, "Weight of the proximal term of fedprox.", POSITIVE, if_unset=f"{PROX['mu']}"
     )

@@ -23,24 +23,12 @@ from common.wire.encoding import Encoding, upward
 from fedpvr.v1 import federation_pb2 as pb
 
 WEIGHTINGS = ("uniform", "examples")
-FEATURES = ("momentum-on", "weight-decay", "clip-norm")
+FEATURES = ("momentum-on", "weight-decay", "clip-norm", "warm-variates")
 """What a run may want a client to know, behind its algorithm's name: an older client leaves it then."""
 _ALIKE = (
-    "round",
-    "rounds",
-    "eta_l",
-    "momentum",
-    "weight_decay",
-    "augment",
-    "validation",
-    "prox_weight",
-    "derived",
-    "num_clients",
-    "eta_g",
-    "weighting",
-    "evaluate",
-    "evaluation_only",
-    "canary",
+    *("round", "rounds", "eta_l", "momentum", "weight_decay", "augment", "validation", "prox_weight"),
+    *("derived", "num_clients", "eta_g", "weighting", "warm_variates", "gradient_only", "record_drift"),
+    *("evaluate", "evaluation_only", "canary"),
 )
 """Rules that a header has as they are."""
 
@@ -81,6 +69,12 @@ class Rules(LocalRules):
     norm_bound: float | None = None
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
+    warm_variates: bool = False
+    """c_i starts as the client's gradient at the first x, which the server has."""
+    gradient_only: bool = False
+    """Before round 1: clients answer with that gradient, and do not train."""
+    record_drift: bool = False
+    """Clients tell how far they went, and how much their gradients differed from step to step."""
     evaluate: bool = False
     """Clients evaluate x before they train, on data of their own."""
     evaluation_only: bool = False
@@ -116,6 +110,8 @@ class Rules(LocalRules):
 
     def steps(self, examples: int) -> int:
         """K_i, the local steps of a client that has so many examples."""
+        if self.gradient_only:
+            return 0
         if self.local_steps is not None:
             return self.local_steps
         train = examples - self.held_out(examples)
@@ -139,7 +135,14 @@ class Rules(LocalRules):
     def update_encoding(self, layout: Layout) -> Encoding:
         """How an update travels; `layout` is that of x, the buffers and c."""
         sent = layout.part(Purpose.MODEL, Purpose.BUFFER) if self.derived else layout
+        if self.gradient_only:
+            sent = layout.part(Purpose.CONTROL)
         return upward(sent, self.update_codec, self.control_codec)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a client has to know beyond the first release, by name."""
+        return (*self.local_features, "warm-variates") if self.warm_variates else self.local_features
 
     def require_known_step(self) -> None:
         """Raises ConfigError unless the server's step is known: clients do without, a replay does not."""
@@ -155,7 +158,7 @@ class Rules(LocalRules):
         """The rules as a header has them; what is usual is left out."""
         header = pb.RoundHeader(
             batch_size=self.batch_size or 0,
-            algorithm="+".join((self.algorithm, *self.local_features)),
+            algorithm="+".join((self.algorithm, *self.features)),
             momentum_on=self.momentum_on,
             weight_decay_on=_unless(PLACES[0], self.weight_decay_on),
             clip_norm=self.clip_norm or 0.0,

@@ -68,14 +68,19 @@ class UpdateReader:
         out: Flat | None = None,
         seen: Collection[Purpose] = (),
     ) -> Flat:
-        """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero).
+        """y_i, buffers and c_i+ of an update, or c_i alone where a gradient is asked for.
 
-        They are written to `out` where one is given, which may begin with `raw`. Where every byte came as it
-        is they are `raw` itself. Raises WireError for bytes that mean nothing, and for a number, of c_i+ too,
-        that is not finite; purposes in `seen` are known to be, as long as nothing is coded.
+        `c_i` is the client's variate before (None: zero). They are written to `out` where one is given, which
+        may begin with `raw`. Where every byte came as it is they are `raw` itself. Raises WireError for bytes
+        that mean nothing, and for a number, of c_i+ too, that is not finite; purposes in `seen` are known to
+        be, as long as nothing is coded.
         """
         seen = seen if self.encoding.plain else ()
         sent = self.encoding.layout
+        if self.rules.gradient_only:
+            variate = self.encoding.decode(raw, None, out)
+            require_finite(sent, variate, seen)
+            return variate
         if self.encoding.plain and not self.rules.derived:
             require_finite(sent, raw, seen)
             return raw
@@ -125,6 +130,8 @@ class UpdateReader:
         Raises WireError if it is another one by more than coding and rounding explain: there is nothing about
         its c_i that a client may choose.
         """
+        if self.rules.gradient_only:
+            return False
         plain = stores_plain_floats(self._layout)
         if self.rules.derived or not self._parameters:
             return plain

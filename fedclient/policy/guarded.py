@@ -85,7 +85,7 @@ class GuardedConnection(Connection):
         codecs = (rules.update_codec, rules.control_codec) if sends_control else (rules.update_codec,)
         self._gate.require(
             others=rules.num_clients - 1,
-            rounds=max(rules.rounds, rules.round),
+            rounds=rules.rounds if rules.gradient_only else max(rules.rounds, rules.round),
             algorithm=rules.algorithm,
             codecs=codecs,
         )

@@ -166,8 +166,8 @@ def arrived(handing: Handing, position: Position) -> Handing:
 
 
 def answered(handing: Handing, *, taken: bool) -> Waiting:
-    """Done with the round of the update; of a rehearsal nothing is remembered."""
-    if handing.update.canary_pull_seconds is not None:
+    """Done with the round of the update; of what comes before round 1 nothing is remembered."""
+    if handing.update.is_apart:
         return Waiting()
     memory, r = handing.memory, handing.update.round
     # An update that an earlier process trained: its x is gone, so its round is not named to the server.

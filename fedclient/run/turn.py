@@ -22,6 +22,7 @@ from fedclient.events import (
     UploadDamaged,
     UploadResumed,
 )
+from fedclient.measures.events import GradientComputed
 from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
 from fedclient.rpc.known_run import known_run
@@ -98,7 +99,7 @@ class Participant:
                 if isinstance(self.phase, Waiting):
                     self._pull(connection, self.phase)
                 if isinstance(self.phase, Training):
-                    self._train(connection, self.phase)
+                    self._work(connection, self.phase)
             if isinstance(self.phase, Handing):
                 self._push(connection, self.phase)
         except FedError:
@@ -134,7 +135,8 @@ class Participant:
         if self._resends > 1:
             time.sleep(RESEND_WAIT_S * 2**self._resends)
 
-    def _train(self, connection: Connection, training: Training) -> None:
+    def _work(self, connection: Connection, training: Training) -> None:
+        """Does what the round asks for: trains, evaluates x, or looks at the gradient there."""
         task = training.task
         self._demands.require_round(task.rules, *self._trainer.work(task.rules))
         if task.rules.evaluation_only:
@@ -142,7 +144,27 @@ class Participant:
                 personal = self._held.personal(training.received)
                 report_evaluation(connection, self._seat, self._trainer, task, personal, self._emit)
             self.phase = phases.evaluated(training)
+        elif task.rules.gradient_only:
+            self._look_at_gradient(connection, training)
+        else:
+            self._train(connection, training)
+
+    def _look_at_gradient(self, connection: Connection, training: Training) -> None:
+        """Has the c_i that the run starts with for the server, which keeps it; here nothing is kept."""
+        task = training.task
+        try:
+            with turn_to_train(self._threads):
+                update = self._trainer.first_variate(task, self._held.personal(training.received))
+        except DivergedError as error:
+            self._emit(Diverged(round=1, reason=str(error)))
+            connection.decline(self._seat, task.round, str(error))
+            self.phase = phases.evaluated(training)
             return
+        self.phase = Handing(training.memory, to_hand_in(task, update, self._seat, None))
+        self._emit(GradientComputed(loss=update.loss, seconds=update.seconds))
+
+    def _train(self, connection: Connection, training: Training) -> None:
+        task = training.task
         if not (self._has_written_down or task.rules.canary):
             self._has_written_down = True
             self._state.remember(known_run(self._seat, task))

@@ -53,6 +53,11 @@ class StoredUpdate:
     canary_pull_seconds: float | None = None
     """Of a rehearsal's update only."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is for an exchange before round 1: only there it took no step, or is a rehearsal's."""
+        return self.steps == 0 or self.canary_pull_seconds is not None
+
     @cached_property
     def checksums(self) -> dict[Position, int]:
         """CRC32C of every chunk."""

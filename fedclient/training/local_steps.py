@@ -27,10 +27,10 @@ class LocalSteps:
         svr: Collection[str],
     ) -> None:
         """`correction` may have names outside of `svr` (FedDyn)."""
-        names = self._names = sorted(parameters, key=lambda n: (n not in svr, n not in correction))
+        names = self.names = sorted(parameters, key=lambda n: (n not in svr, n not in correction))
         self._num_corrected = sum(n in correction for n in names)
-        self._trained = [parameters[n] for n in names]
-        self._y = [p.data for p in self._trained]
+        self.trained = [parameters[n] for n in names]
+        self._y = [p.data for p in self.trained]
         self._x = [x[n] for n in names]
         self._terms = [correction[n] for n in names[: self._num_corrected]]
         moving = rules.with_momentum(names, svr)
@@ -44,19 +44,22 @@ class LocalSteps:
         self._rules = rules
 
     def _places(self, chosen: Collection[str]) -> list[int]:
-        return [k for k, name in enumerate(self._names) if name in chosen]
+        return [k for k, name in enumerate(self.names) if name in chosen]
 
     def take(self, loss: Tensor) -> None:
         """One step against the gradient of a loss."""
         rules, y = self._rules, self._y
-        g = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
-        towards = self._direction(self.regularised(g))
+        towards = self._direction(self.regularised(self.gradient(loss)))
         if not self._heavy:
             step(y, towards, rules.eta_l)
             return
         step(_at(self._light, y), _at(self._light, towards), rules.eta_l)
         heavy, pushed = _at(self._heavy, y), _at(self._heavy, towards)
         momentum_step(heavy, pushed, self._velocity, rules.eta_l, rules.momentum)
+
+    def gradient(self, loss: Tensor) -> Tensors:
+        """Of a loss, for the parameters in the order of `names`."""
+        return torch.autograd.grad(loss, self.trained, allow_unused=True, materialize_grads=True)
 
     def regularised(self, g: Tensors) -> Tensors:
         """The gradient before the algorithm adds anything to it: clipped, and with weight decay."""

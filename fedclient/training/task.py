@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from common.algorithms.base import Algorithm
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
-from common.tensors.layout import NOTHING, Flat, Layout
+from common.tensors.layout import NOTHING, Flat, Layout, Purpose
 from common.wire.encoding import Encoding
 
 
@@ -37,13 +37,18 @@ class Task:
 
     @property
     def shown_round(self) -> int:
-        """r as people are told of it: 0 for a rehearsal, whose number is that of no round."""
-        return 0 if self.rules.canary else self.round
+        """r as people are told of it: 0 for what comes before round 1, whose number is that of no round."""
+        return 0 if self.rules.canary or self.rules.gradient_only else self.round
 
     @property
     def algorithm(self) -> Algorithm:
         """What is done otherwise than FedAvg does it."""
         return self.rules.method
+
+    @property
+    def reduced(self) -> list[str]:
+        """S_svr."""
+        return [self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)]
 
     @property
     def variates(self) -> Layout:

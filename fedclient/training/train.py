@@ -16,9 +16,10 @@ from common.evaluate import evaluate
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind, tensor_views
 from fedclient.evaluation.evaluator import Evaluator, Loss
+from fedclient.measures.whole_gradient import as_variate, whole_gradient, without_chance
 from fedclient.midround.saving import Saving, UnderWay, round_name
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
@@ -96,6 +97,26 @@ class Trainer:
         """How x, with the client's own tensors, does on what it keeps for that; None if it keeps nothing."""
         self._compute_on_x(task, personal)
         return self._count(task)
+
+    def first_variate(self, task: Task, personal: Flat) -> Update:
+        """c_i as a run with warm variates starts: the gradient of all that is trained on, at x."""
+        started, device = time.monotonic(), self._batches.device
+        model = task.layout.part(Purpose.MODEL, Purpose.BUFFER)
+        # A copy: a norm counts what it sees, and x is not this client's alone.
+        x = tensor_views(model, task.broadcast[: model.num_bytes].copy())
+        bind(self._model, _on(device, x | self.own.beside_x(self._model, personal)))
+        parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        at_x = {n: p.data for n, p in parameters.items()}
+        local = LocalSteps(task.rules, parameters, at_x, {}, svr=task.reduced)
+        _seed(device, seeds.number(self._seed, seeds.DROPOUT, 0, self._index))
+        self._model.train()
+        self.own.hold_still()
+        without_chance(self._model)
+        own = self._minibatches.split(task.rules)[0]
+        gradient, loss = whole_gradient(local, self._model, self._loss, self._batches, own, task.rules)
+        payload = as_variate(task, gradient, self._seed, self._index)
+        seconds = time.monotonic() - started
+        return Update(round=task.round, payload=payload, state=personal, steps=0, loss=loss, seconds=seconds)
 
     def _compute_on_x(self, task: Task, personal: Flat) -> None:
         x = tensor_views(task.layout, task.broadcast)

@@ -71,6 +71,8 @@ async def prepare(
             "--variates derived needs float32 or float64 in S_svr, the model has others; "
             "use --variates explicit"
         )
+    if rules.warm_variates and not layout.indices(Purpose.CONTROL):
+        raise ConfigError("--warm-variates needs parameters in S_svr, and --svr selects none")
     method, down, up = rules.method, downward(layout, config.codecs), rules.update_encoding(layout)
     require_announceable(down, up, Layout([*method.variates(layout).specs, *classes.frozen.specs]))
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
@@ -192,7 +194,7 @@ def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
         run.checkpoints.drop_after(found.round)
     recorded = run.run_dir.go_back(standing.round, emit)
     closings = [run.checkpoints.closing(r) for r in run.checkpoints.rounds() if r not in recorded]
-    run.run_dir.history.restore([*run.run_dir.records(), *closings])
+    run.run_dir.history.restore([*run.run_dir.records(), *(each for each in closings if each is not None)])
     if found is not None:
         run.run_dir.write_state(run.layout, found.flat, found.round)
     if not run.run_dir.finished():

@@ -167,9 +167,9 @@ class Round:
         return self.rules.round
 
     @property
-    def is_canary(self) -> bool:
-        """Whether it is a rehearsal, under a number that no round has."""
-        return self.rules.canary
+    def is_apart(self) -> bool:
+        """Whether it comes before round 1, under a number that no round has."""
+        return self.rules.canary or self.rules.gradient_only
 
     def needs_c(self, after_round: int) -> bool:
         """Whether c has to be sent to a client that knows the x of `after_round`.
