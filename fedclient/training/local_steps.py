@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from common.server_step.rules import Rules
+from fedclient.measures.drift import DriftMeter
 from fedclient.training.pvr import Tensors, clip, decay, direction, momentum_step, step
 
 
@@ -42,14 +43,27 @@ class LocalSteps:
         self.momentum = dict(zip((names[k] for k in self._heavy), self._velocity, strict=True))
         """By name; empty where there is none."""
         self._rules = rules
+        self.meter: DriftMeter | None = None
+        """Looks on, if that is wanted."""
+
+    def measure(self, svr: Collection[str], personal: Collection[str]) -> None:
+        """Lets every step be measured, on S_svr and on the other parameters of x."""
+        names = ["" if name in personal else name for name in self.names]
+        self.meter = DriftMeter(names, self._y, self._x, svr)
 
     def _places(self, chosen: Collection[str]) -> list[int]:
         return [k for k, name in enumerate(self.names) if name in chosen]
 
     def take(self, loss: Tensor) -> None:
         """One step against the gradient of a loss."""
+        g = self.gradient(loss)
+        towards = self._direction(self.regularised(g))
+        self._step(towards)
+        if self.meter is not None:
+            self.meter.step(g)
+
+    def _step(self, towards: list[Tensor]) -> None:
         rules, y = self._rules, self._y
-        towards = self._direction(self.regularised(self.gradient(loss)))
         if not self._heavy:
             step(y, towards, rules.eta_l)
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
+from common.records.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose
@@ -81,3 +82,5 @@ class Update:
     """How long it took."""
     evaluation: SiteCounts | None = None
     """Of x, where the round asks for it."""
+    drift: ClientDrift | None = None
+    """How the steps went, where the round asks for it."""

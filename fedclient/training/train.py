@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from common import seeds
 from common.data.batches import Batches
 from common.evaluate import evaluate
+from common.records.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses
@@ -77,7 +78,7 @@ class Trainer:
         trained = self._start_from_x(tensors)
         with kept_until_the_end():
             accuracy, found = self._validate(task), self._count(task)
-            steps, loss = self._steps(task, tensors, personal)
+            steps, loss, drift = self._steps(task, tensors, personal)
         self._collect(trained, tensors)
         self._collect_personal(personal, steps)
         self._clear_for_sending(tensors, steps)
@@ -91,6 +92,7 @@ class Trainer:
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,
             evaluation=found,
+            drift=drift,
         )
 
     def evaluate(self, task: Task, personal: Flat) -> SiteCounts | None:
@@ -142,14 +144,18 @@ class Trainer:
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy
 
-    def _steps(self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]) -> tuple[int, float]:
-        """Trains y_i in place, and what is personal; returns K_i and the mean loss."""
+    def _steps(
+        self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]
+    ) -> tuple[int, float, ClientDrift | None]:
+        """Trains y_i in place, and what is personal; returns K_i, the mean loss, and how it drifted."""
         c, device = tensors.c, self._batches.device
         correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         # Nothing pulls personal tensors anywhere: they are as far from themselves as from x.
         x = _on(device, tensors.x) | {n: p.data for n, p in parameters.items() if n in personal}
         local = LocalSteps(task.rules, parameters, x, _on(device, correction), svr=c.keys())
+        if task.rules.record_drift:
+            local.measure(c.keys(), personal)
         _seed(device, seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         self.own.hold_still()
@@ -166,7 +172,7 @@ class Trainer:
                 _finite(total, steps)
             if under_way is not None:
                 under_way.made(steps)
-        return steps, _finite(total, steps) / steps
+        return steps, _finite(total, steps) / steps, local.meter.measured() if local.meter else None
 
     def _under_way(
         self,
