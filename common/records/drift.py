@@ -36,9 +36,9 @@ class DriftRecord:
     noise_svr: float | None
     """The part on S_svr."""
     zeta_svr: float | None
-    """Estimates zeta^2 on S_svr: mean over the updates of ||c_i - mean c_i||^2, with c_i that of the round, the
-    mean gradient of the client's steps; null where S_svr is empty."""
+    """Estimates zeta^2 on S_svr: mean over the updates of ||c_i - mean c_i||^2, with the c_i of the round,
+    which is the mean gradient of the client's steps; null where S_svr is empty."""
     zeta_sgd: float | None
-    """Estimates zeta^2 of the other parameters (the paper's zeta_{1-p}): the same with x - y_i, divided by the
-    sum of step sizes, for c_i. With FedProx or FedDyn this has their own terms in it. Null where S_svr is
+    """Estimates zeta^2 of the other parameters (the paper's zeta_{1-p}): the same with x - y_i, divided by
+    the sum of step sizes, for c_i. With FedProx or FedDyn this has their own terms in it. Null where S_svr is
     everything."""
