@@ -775,7 +775,7 @@ class UpdateHeader(_message.Message):
     update_id: _builtins.str
     """Names the update, alike for alike bytes. Whatever its id, one client's update for one round counts once."""
     steps: _builtins.int
-    """K_i really executed, at least 1."""
+    """K_i really executed, at least 1; 0 in answer to `gradient_only`."""
     examples: _builtins.int
     """In the client's shard."""
     loss: _builtins.float
