@@ -117,14 +117,17 @@ def _take_turns(
     frozen: dict[str, Flat] = {}
     some = config.clients_per_round not in (None, config.num_clients)
     clients: dict[int, Daemon] = {}
-    for r in range(1, config.rounds + 1):
-        drawn = federation.members.drawn(config.seed, r, config.clients_per_round)
+    for r in range(0 if config.warm_variates else 1, config.rounds + 1):
+        # Before round 1 all are asked for the variates that they start with.
+        drawn = federation.members.drawn(config.seed, r, config.clients_per_round if r else None)
         rooms.open(len(drawn))
         for i in drawn:
             if i not in clients:
                 state = MemoryState(scratch if some else None, frozen)
                 clients[i] = _client(f"client-{i}", config, state, build, place)
             clients[i].take_only_turn(connections[i], seats[i])
+        if not r:
+            rooms.clear()
     for i, (connection, seat) in enumerate(zip(connections, seats, strict=True)):
         if i in clients:
             clients[i].take_only_turn(connection, seat)  # Hears of the end.

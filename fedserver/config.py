@@ -8,21 +8,21 @@ from pathlib import Path
 
 from common.algorithms import ALGORITHMS, PROX
 from common.algorithms.base import Algorithm
-from common.algorithms.schedule import SCHEDULES
 from common.errors import ConfigError
 from common.server_step.robust import Robustness
 from common.wire.codec_choice import Codecs
 from fedserver.settings import BELOW_1, COUNT, NOT_NEGATIVE, POSITIVE, Limit, Section, about, at_most, flag
 from fedserver.task import Task
 from fedserver.tensors.settings import TensorSettings
+from fedserver.training_settings import TrainingSettings
 from fedserver.worker.analyses.settings import AnalysisSettings
 
-START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
+START, RUN, DATA, MODEL, _, PARTICIPATION, WIRE, SECURITY = Section
 MAX_CLIENTS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(AnalysisSettings, Task, TensorSettings):
+class RunConfig(AnalysisSettings, Task, TensorSettings, TrainingSettings):
     """Settings of one run, in the paper's symbols where it has one."""
 
     num_clients: int = START.setting(
@@ -73,44 +73,6 @@ class RunConfig(AnalysisSettings, Task, TensorSettings):
     )
 
     width: float = MODEL.setting(1.0, "Factor on the channels of a built-in model, to save time.", POSITIVE)
-
-    local_epochs: int | None = TRAINING.setting(
-        None, "E, passes of each client over its shard per round.", COUNT, if_unset="1"
-    )
-    local_steps: int | None = TRAINING.setting(
-        None,
-        "K, minibatch steps per client and round, instead of --local-epochs.",
-        COUNT,
-        if_unset="as many as the epochs have",
-    )
-    batch_size: int | None = TRAINING.setting(
-        32,
-        "B, examples per step, or full for the whole shard.",
-        COUNT,
-        metavar="B|full",
-        word_for_none="full",
-    )
-    eta_l: float = TRAINING.setting(0.1, "Step size of the clients.", POSITIVE)
-    schedule: str = TRAINING.setting(
-        "constant",
-        "How eta_l changes over the rounds: cosine to zero, or tenfold down at 50 % and 75 %.",
-        choices=tuple(SCHEDULES),
-    )
-    eta_g: float = TRAINING.setting(
-        1.0, "Step size of the server; 1 takes the mean of the client models.", POSITIVE
-    )
-    momentum: float = TRAINING.setting(
-        0.0, "Local momentum outside S_svr, starting at zero in each round.", BELOW_1
-    )
-    mu: float | None = TRAINING.setting(
-        None, "Weight of the proximal term of fedprox.", POSITIVE, if_unset=f"{PROX['mu']}"
-    )
-    feddyn_alpha: float | None = TRAINING.setting(
-        None, "Weight of the regulariser of feddyn.", POSITIVE, if_unset=f"{PROX['feddyn_alpha']}"
-    )
-    weighting: str = TRAINING.setting(
-        "uniform", "Weights of the mean over clients.", choices=("uniform", "examples")
-    )
 
     clients_per_round: int | None = PARTICIPATION.setting(
         None, "S, clients drawn at random for each round.", COUNT, if_unset="all"
@@ -182,7 +144,8 @@ class RunConfig(AnalysisSettings, Task, TensorSettings):
         self.check_tensors(None if self.has_task else self.best)
         self.check_analyses(self.validation, self.personal)
         self._check_clients()
-        self._check_training()
+        self.check_training()
+        self._check_aggregation()
         self._check_algorithm(ALGORITHMS[self.algorithm])
         if self.partition is not None and not Path(self.partition).is_file():
             raise ConfigError(
@@ -198,12 +161,15 @@ class RunConfig(AnalysisSettings, Task, TensorSettings):
                 )
         if self.gather is not None and self.min_clients is not None:
             raise ConfigError("--gather and --min-clients exclude each other; give one of them")
+        if self.warm_variates and self.min_clients is not None:
+            raise ConfigError(
+                "--warm-variates asks all clients for their gradient at the first x, and --min-clients lets "
+                "some come later; give one of them"
+            )
 
-    def _check_training(self) -> None:
+    def _check_aggregation(self) -> None:
         if self.robustness.aggregation != "mean" and self.weighting != "uniform":
             raise ConfigError(f"--aggregation {self.aggregation} goes with --weighting uniform only")
-        if self.local_epochs is not None and self.local_steps is not None:
-            raise ConfigError("--local-epochs and --local-steps exclude each other; give one of them")
         _ = self.codecs  # Raises for names that are none.
 
     def _check_algorithm(self, chosen: Algorithm) -> None:
@@ -218,6 +184,10 @@ class RunConfig(AnalysisSettings, Task, TensorSettings):
             raise ConfigError(
                 f"--variates derived needs a control variate to derive ({having}), "
                 f"--algorithm {self.algorithm} has none"
+            )
+        if self.warm_variates and not chosen.reduces_variance:
+            raise ConfigError(
+                f"--warm-variates needs a control variate, --algorithm {self.algorithm} has none"
             )
         if chosen.keeps_h and (self.eta_g != 1 or self.weighting != "uniform"):
             raise ConfigError(

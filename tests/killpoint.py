@@ -43,6 +43,7 @@ POINTS = {
     "mid-download": ("fedclient.rpc.download", "Download.add", "after"),
     "a round has come": ("fedclient.rpc.connection", "Connection.pull", "after"),
     "before training": ("fedclient.training.train", "Trainer.train", "before"),
+    "before the first gradient": ("fedclient.training.train", "Trainer.first_variate", "before"),
     "before the last evaluation": ("fedclient.training.train", "Trainer.evaluate", "before"),
     "mid-training": ("fedclient.training.local_steps", "LocalSteps.take", "after"),
     "before a save": ("fedclient.midround.file", "MidRoundFile.write", "before"),

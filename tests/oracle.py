@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -25,11 +26,33 @@ def train(
     personal: Sequence[str] = (),
     frozen: Sequence[str] = (),
     kept: list[Params] | None = None,
+    momentum: float = 0.0,
+    heavy: Sequence[str] = (),
+    weight_decay: float = 0.0,
+    decayed: Sequence[str] = (),
+    clip_norm: float = math.inf,
+    clipped: Sequence[str] = (),
+    warm: bool = False,
 ) -> tuple[Params, Params]:
     """x and c after full-batch training on all shards; `kept` gets what is personal, by client.
 
-    x has frozen tensors too, and personal ones as they were at first.
+    x has frozen tensors too, and personal ones as they were at first. `heavy`, `decayed` and `clipped` are
+    the names with momentum, weight decay and clipping; with `warm` c_i starts as client i's gradient at x.
     """
+
+    def gradient(y: Params, images: Tensor, labels: Tensor) -> Params:
+        leaves = {name: value.clone().requires_grad_() for name, value in y.items()}
+        scores = torch.func.functional_call(model, leaves, (images,))
+        log_p = scores - scores.logsumexp(1, keepdim=True)
+        (-log_p[torch.arange(len(labels)), labels].mean()).backward()
+        g = {name: leaf.grad.clone() for name, leaf in leaves.items() if leaf.grad is not None}
+        norm = math.sqrt(sum(float(g[name].square().sum()) for name in clipped))
+        for name in clipped:
+            g[name] *= min(1.0, clip_norm / (norm + 1e-6))
+        for name in decayed:
+            g[name] += weight_decay * y[name]
+        return g
+
     model = build()
     x = {name: p.detach().clone() for name, p in model.named_parameters()}
     c = {name: torch.zeros_like(x[name]) for name in svr}
@@ -39,33 +62,31 @@ def train(
     w = torch.tensor(weights if weights is not None else [1.0] * len(shards), dtype=torch.float64)
     w = w / w.sum()
     p_is = [{name: x[name].clone() for name in personal} for _ in shards]
+    # A direction of step k is in y as often as steps follow, each time with less: m^0 + m^1 + ...
+    sizes = [sum(momentum**j for j in range(local_steps - k)) for k in range(local_steps)]
+    moved = {name: eta_l * (sum(sizes) if name in heavy else local_steps) for name in x}
+    if warm:
+        c_is = [{name: gradient(x, *shard)[name] for name in svr} for shard in shards]
+        c = {name: torch.stack([w[i] * c_i[name] for i, c_i in enumerate(c_is)]).sum(0) for name in svr}
     for _ in range(rounds):
         ys = []
         for i, (images, labels) in enumerate(shards):
             y = {name: value.clone() for name, value in (x | p_is[i]).items()}
+            velocity = {name: torch.zeros_like(x[name]) for name in heavy}
             for _ in range(local_steps):
-                leaves = {name: value.clone().requires_grad_() for name, value in y.items()}
-                scores = torch.func.functional_call(model, leaves, (images,))
-                log_p = scores - scores.logsumexp(1, keepdim=True)
-                loss = -log_p[torch.arange(len(labels)), labels].mean()
-                loss.backward()
-                for name, leaf in leaves.items():
-                    g = leaf.grad
-                    assert g is not None
+                for name, g in gradient(y, images, labels).items():
                     if name in frozen:
-                        continue
-                    if name in personal:
-                        y[name] = y[name] - eta_l * g
                         continue
                     if name in c:
                         g = g - c_is[i][name] + c[name]
-                    g = g + mu * (y[name] - x[name])
-                    if feddyn_alpha:
-                        g = g - l_is[i][name] + feddyn_alpha * (y[name] - x[name])
+                    if name not in personal:
+                        g = g + mu * (y[name] - x[name])
+                        if feddyn_alpha:
+                            g = g - l_is[i][name] + feddyn_alpha * (y[name] - x[name])
+                    if name in heavy:
+                        g = velocity[name] = momentum * velocity[name] + g
                     y[name] = y[name] - eta_l * g
-            c_is[i] = {
-                name: c_is[i][name] - c[name] + (x[name] - y[name]) / (local_steps * eta_l) for name in svr
-            }
+            c_is[i] = {name: c_is[i][name] - c[name] + (x[name] - y[name]) / moved[name] for name in svr}
             p_is[i] = {name: y.pop(name) for name in personal}
             y |= {name: x[name] for name in personal}
             l_is[i] = {name: l_is[i][name] - feddyn_alpha * (y[name] - x[name]) for name in x}

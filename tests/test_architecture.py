@@ -68,6 +68,7 @@ ONLY_IN = {
         "fedclient/training",
         "fedclient/evaluation",
         "fedclient/midround",
+        "fedclient/measures",
         "fedclient/worth",
         "fedclient/run",
         "fedclient/cli.py",

@@ -42,7 +42,7 @@ def update(r: int) -> StoredUpdate:
 def handing(r: int, phase: Waiting | None = None) -> Handing:
     """A client that has trained a round."""
     training = phases.round_came(phase or Waiting(), received(r))
-    return phases.trained(training, update(r), LastBroadcast(r, [], 0.1))
+    return phases.trained(training, update(r), LastBroadcast(rules(round=r), [], 1))
 
 
 def test_a_round_goes_from_waiting_to_waiting() -> None:
@@ -51,7 +51,7 @@ def test_a_round_goes_from_waiting_to_waiting() -> None:
         training = phases.round_came(waiting, received(r))
         assert training.memory.last_round == r - 1
         assert training.memory.keeps_state
-        broadcast, trained = LastBroadcast(r, [], 0.1), update(r)
+        broadcast, trained = LastBroadcast(rules(round=r), [], 1), update(r)
         hands = phases.trained(training, trained, broadcast)
         assert hands == Handing(Memory(r - 1, taken=r > 1, keeps_state=True, broadcast=broadcast), trained)
         waiting = phases.answered(hands, taken=True)

@@ -366,6 +366,7 @@ def test_a_run_of_format_1_is_brought_up_to_date_when_it_goes_on(first: Path) ->
     with RunDir(first, resume=True) as run_dir:
         assert run_dir.go_back(2, unheard) == {1}
         (record,) = run_dir.records()
+        assert second.closing is not None
         run_dir.append_round(second.closing)
     assert record.norms.clients == dict(zip("ab", before["norms"]["clients"].values(), strict=True))
     assert read_run_record(first).format == FORMAT

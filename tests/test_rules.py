@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from common.algorithms import ignores_momentum
 from common.errors import FedError, WireError, WrongRunError
 from common.events import Event
 from common.server_step.rules import Rules
@@ -31,6 +30,11 @@ UNUSUAL = Rules(
     batch_size=11,
     eta_l=0.3,
     momentum=0.9,
+    momentum_on=("features", "*.bias"),
+    weight_decay=0.01,
+    weight_decay_on="all",
+    clip_norm=10.0,
+    clip_on="all",
     augment=True,
     validation=0.25,
     algorithm="fedprox",
@@ -44,6 +48,9 @@ UNUSUAL = Rules(
     total_examples=1234.0,
     example_limit=99.0,
     on_probation=(3, 5),
+    warm_variates=True,
+    gradient_only=True,
+    record_drift=True,
     evaluate=True,
     evaluation_only=True,
     aggregation="trimmed:0.2",
@@ -112,6 +119,9 @@ def test_what_is_usual_takes_no_bytes() -> None:
         ({"eta_l": math.nan}, WireError, "eta_l must be positive and finite, got nan"),
         ({"eta_l": 0.0}, WireError, "eta_l must be positive and finite"),
         ({"eta_g": math.inf}, WireError, "eta_g must be finite"),
+        ({"weight_decay": -1.0}, WireError, "weight_decay must be finite and not negative"),
+        ({"clip_norm": math.inf}, WireError, "clip_norm must be finite and not negative"),
+        ({"clip_on": "some"}, WireError, "clip_on is one of outside-svr, all, got 'some'"),
         ({"momentum": 1.0}, WireError, "momentum must be from 0 to below 1"),
         ({"validation": math.nan}, WireError, "validation must be from 0 to below 1"),
         ({"prox_weight": -1.0}, WireError, "prox_weight must be finite and not negative"),
@@ -161,17 +171,64 @@ def test_settings_become_rules() -> None:
     assert (uniform.client_weight(7), uniform.total_weight) == (1.0, 6.0)
 
 
-def test_momentum_without_anything_outside_s_svr_is_ignored() -> None:
-    assert ignores_momentum(0.9, ["a", "b"], ["a", "b"])
-    assert not ignores_momentum(0.9, ["b"], ["a", "b"])
-    assert not ignores_momentum(0.0, ["a", "b"], ["a", "b"])
-    assert not ignores_momentum(0.9, [], ["a"])
+PARAMETERS = ("features.0.weight", "features.0.bias", "head.weight")
+
+
+@pytest.mark.parametrize(
+    ("on", "svr", "chosen"),
+    [
+        ((), (), PARAMETERS),
+        ((), ("head.weight",), PARAMETERS[:2]),
+        ((), PARAMETERS, ()),
+        (("outside-svr",), PARAMETERS, ()),
+        (("all",), PARAMETERS, PARAMETERS),
+        (("features",), (), PARAMETERS[:2]),
+        (("features",), PARAMETERS, PARAMETERS[:2]),
+        (("*.bias", "head"), PARAMETERS, PARAMETERS[1:]),
+        (("outside-svr", "head"), ("head.weight",), PARAMETERS),
+        (("none",), (), ()),
+    ],
+    ids=str,
+)
+def test_momentum_is_on_the_chosen_parameters(
+    on: tuple[str, ...], svr: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
+    assert rules(momentum=0.9, momentum_on=on).with_momentum(PARAMETERS, svr) == [*chosen]
+    assert rules(momentum=0.0, momentum_on=on).with_momentum(PARAMETERS, svr) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "wire"),
+    [
+        ({"momentum": 0.9}, "fedpvr"),
+        ({"momentum": 0.9, "momentum_on": ("outside-svr",)}, "fedpvr"),
+        ({"momentum_on": ("features",)}, "fedpvr"),
+        ({"momentum": 0.9, "momentum_on": ("features",)}, "fedpvr+momentum-on"),
+        ({"weight_decay": 0.1, "clip_norm": 2.0}, "fedpvr+weight-decay+clip-norm"),
+    ],
+    ids=str,
+)
+def test_an_older_client_does_not_know_the_algorithm_of_a_run_that_it_would_train_wrongly(
+    change: dict[str, Any], wire: str
+) -> None:
+    header = rules(**change).to_header()
+    assert header.algorithm == wire
+    assert Rules.from_header(header).algorithm == "fedpvr"
+    header.algorithm += "+telepathy"
+    with pytest.raises(WrongRunError, match="the run uses feature 'telepathy', known here are momentum-on"):
+        Rules.from_header(header)
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"algorithm": "scaffold", "momentum": 0.9}, ["--momentum 0.9 has no effect: momentum is for "]),
+        (
+            {"algorithm": "scaffold", "momentum": 0.9, "momentum_on": ("none",)},
+            ["--momentum 0.9 has no effect: "],
+        ),
+        ({"algorithm": "scaffold", "momentum": 0.9, "momentum_on": ("features",)}, []),
+        ({"algorithm": "fedavg", "momentum": 0.9, "momentum_on": ("features",)}, []),
         ({"algorithm": "scaffold"}, []),
         ({"algorithm": "fedpvr", "momentum": 0.9}, []),
     ],

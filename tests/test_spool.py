@@ -21,7 +21,7 @@ for index, spec in enumerate(LAYOUT.specs):
 
 def sent_to(spool: Spool, i: int, r: int) -> None:
     """An update of client i comes, whole."""
-    upload = spool.upload(i, "1-00", START)
+    upload = spool.upload(i, "1-00", START, Encoding(LAYOUT))
     for frame in chunk_frames(LAYOUT, SENT):
         chunk = read_chunk(frame.data)
         assert chunk is not None
@@ -72,7 +72,7 @@ def test_an_upload_that_is_given_up_takes_no_memory(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(room, "MEMORY_BYTES", LAYOUT.num_bytes)
     spool = Spool(tmp_path, Encoding(LAYOUT), LAYOUT)
     for _ in range(3):
-        spool.upload(0, "1-00", START)
+        spool.upload(0, "1-00", START, Encoding(LAYOUT))
         assert not [*tmp_path.iterdir()], "the one before has made room"
     spool.drop_parts()
     sent_to(spool, 1, 1)

@@ -56,11 +56,6 @@ def svr_names(
     return tuple(name for name in parameters if name in chosen)
 
 
-def ignores_momentum(momentum: float, svr: Sequence[str], parameters: Sequence[str]) -> bool:
-    """Whether a momentum is asked for that acts on nothing: it is for parameters outside S_svr alone."""
-    return momentum > 0 and set(svr) >= set(parameters)
-
-
 def tensor_classes(
     algorithm: str,
     specs: Sequence[TensorSpec],
@@ -107,10 +102,15 @@ def matching(pattern: str, names: Sequence[str], flag: str = "--svr") -> list[st
     """The names a pattern selects: a glob over the whole name, or a module's name for all that is in it."""
     if pattern in NOTHING:
         return []
-    found = [name for name in names if fnmatchcase(name, pattern) or name.startswith(pattern + ".")]
+    found = [name for name in names if selects(pattern, name)]
     if not found:
         what = "parameter" if flag == "--svr" else "tensor"
         raise ConfigError(
             f"{flag} {pattern!r} selects no {what} of {', '.join(names)} (to select none: {flag} none)"
         )
     return found
+
+
+def selects(pattern: str, name: str) -> bool:
+    """Whether a pattern selects a name."""
+    return fnmatchcase(name, pattern) or name.startswith(pattern + ".")

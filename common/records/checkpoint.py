@@ -14,10 +14,10 @@ from common.records.sites import SiteCounts
 class CheckpointNote(Record):
     """In the metadata of checkpoints/round-RRRRRR.safetensors, under `checkpoint`."""
 
-    round: Positive
-    """Number of the round, from 1."""
-    counted: dict[int, Positive]
-    """The last round that each client's update counted in, by client index."""
+    round: Count
+    """Number of the round, from 1; 0 before it, where clients started with gradients (`--warm-variates`)."""
+    counted: dict[int, Count]
+    """The last round that each client's update counted in, by client index; 0 for what it started with."""
     norms: dict[int, float | None]
     """Euclidean norms of the c_i, by client index."""
     changed: tuple[Count, ...] = ()
@@ -30,8 +30,8 @@ class CheckpointNote(Record):
     """Whether c follows from what x did in this round."""
     total_weight: float | None = None
     """What all N clients together count in c: N, or their examples; missing in the first format."""
-    closing: RoundRecord
-    """What rounds.jsonl says of the round, before x is evaluated."""
+    closing: RoundRecord | None
+    """What rounds.jsonl says of the round, before x is evaluated; null before round 1."""
     sites: dict[str, SiteCounts] | None = None
     """What clients counted, as the round began, of the x of the round before; rounds.jsonl has it there."""
     has_h: bool

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from common import json_files
 from common.records.base import Positive, Record
+from common.records.drift import DriftRecord
 from common.records.sites import SitesRecord
 from common.records.traffic import DirectionBytes
 
@@ -94,6 +95,8 @@ class RoundRecord(Record):
     """With --cka: similarity of the clients' models by layer, where x was evaluated."""
     norms: Norms
     """Sizes of the control variates after the round."""
+    client_drift: DriftRecord | None = None
+    """With --record-drift: E_r, sigma^2 and zeta^2 of the round."""
     sites: SitesRecord | None = None
     """The new x at the clients, on data of their own, where the server has none. `accuracy`, `loss` and
     `class_accuracy` are then those of all sites together."""

@@ -16,6 +16,7 @@ from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
 from common.data.held_out import held_out_count
 from common.errors import ConfigError, WireError, WrongRunError, printable
+from common.server_step.local_rules import PLACES, LocalRules
 from common.server_step.robust import Robustness
 from common.tensors.layout import Layout, Purpose
 from common.wire.codec_choice import FOR_ALL, is_codec
@@ -23,10 +24,18 @@ from common.wire.encoding import Encoding, upward
 from fedpvr.v1 import federation_pb2 as pb
 
 WEIGHTINGS = ("uniform", "examples")
+FEATURES = ("momentum-on", "weight-decay", "clip-norm", "warm-variates")
+"""What a run may want a client to know, behind its algorithm's name: an older client leaves it then."""
+_ALIKE = (
+    *("round", "rounds", "eta_l", "momentum", "weight_decay", "augment", "validation", "prox_weight"),
+    *("derived", "num_clients", "eta_g", "weighting", "warm_variates", "gradient_only", "record_drift"),
+    *("evaluate", "evaluation_only", "canary"),
+)
+"""Rules that a header has as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(LocalRules):
     """Everything of a round that its clients and the server's step compute with."""
 
     round: int
@@ -39,10 +48,6 @@ class Rules:
     """K."""
     batch_size: int | None = None
     """None: the whole shard in every step."""
-    eta_l: float
-    """Local step size of this round."""
-    momentum: float = 0.0
-    """Outside S_svr only."""
     augment: bool = False
     validation: float = 0.0
     """Share of its shard that a client keeps for validation."""
@@ -65,6 +70,12 @@ class Rules:
     norm_bound: float | None = None
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
+    warm_variates: bool = False
+    """c_i starts as the client's gradient at the first x, which the server has."""
+    gradient_only: bool = False
+    """Before round 1: clients answer with that gradient, and do not train."""
+    record_drift: bool = False
+    """Clients tell how far they went, and how much their gradients differed from step to step."""
     evaluate: bool = False
     """Clients evaluate x before they train, on data of their own."""
     evaluation_only: bool = False
@@ -86,6 +97,10 @@ class Rules:
         """Sum of the sizes of a client's K_i local steps."""
         return steps * self.eta_l
 
+    def variate_step_sum(self, name: str, steps: int) -> float:
+        """What x - y_i of a parameter in S_svr is divided by, so that a mean direction comes of it."""
+        return self.effective_steps(name, steps, reduced=True) * self.eta_l
+
     def held_out(self, examples: int) -> int:
         """Examples that a client of so many keeps for validation; it trains on one at least."""
         return held_out_count(self.validation, examples)
@@ -96,6 +111,8 @@ class Rules:
 
     def steps(self, examples: int) -> int:
         """K_i, the local steps of a client that has so many examples."""
+        if self.gradient_only:
+            return 0
         if self.local_steps is not None:
             return self.local_steps
         train = examples - self.held_out(examples)
@@ -119,7 +136,14 @@ class Rules:
     def update_encoding(self, layout: Layout) -> Encoding:
         """How an update travels; `layout` is that of x, the buffers and c."""
         sent = layout.part(Purpose.MODEL, Purpose.BUFFER) if self.derived else layout
+        if self.gradient_only:
+            sent = layout.part(Purpose.CONTROL)
         return upward(sent, self.update_codec, self.control_codec)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What a client has to know beyond the first release, by name."""
+        return (*self.local_features, "warm-variates") if self.warm_variates else self.local_features
 
     def require_known_step(self) -> None:
         """Raises ConfigError unless the server's step is known: clients do without, a replay does not."""
@@ -134,30 +158,22 @@ class Rules:
     def to_header(self) -> pb.RoundHeader:
         """The rules as a header has them; what is usual is left out."""
         header = pb.RoundHeader(
-            round=self.round,
-            rounds=self.rounds,
             batch_size=self.batch_size or 0,
-            eta_l=self.eta_l,
-            momentum=self.momentum,
-            augment=self.augment,
-            validation=self.validation,
-            algorithm=self.algorithm,
-            prox_weight=self.prox_weight,
-            update_codec="" if self.update_codec == "fp32" else self.update_codec,
-            control_codec="" if self.control_codec == "fp32" else self.control_codec,
-            derived=self.derived,
-            num_clients=self.num_clients,
-            eta_g=self.eta_g,
-            weighting=self.weighting,
+            algorithm="+".join((self.algorithm, *self.features)),
+            momentum_on=self.momentum_on,
+            weight_decay_on=_unless(PLACES[0], self.weight_decay_on),
+            clip_norm=self.clip_norm or 0.0,
+            clip_on=_unless(PLACES[0], self.clip_on),
+            update_codec=_unless("fp32", self.update_codec),
+            control_codec=_unless("fp32", self.control_codec),
             total_examples=self.total_examples if self.weighting == "examples" else 0.0,
             example_limit=self.example_limit if self.weighting == "examples" else 0.0,
-            aggregation="" if self.aggregation == "mean" else self.aggregation,
+            aggregation=_unless("mean", self.aggregation),
             norm_bound=self.norm_bound or 0.0,
             on_probation=self.on_probation,
-            evaluate=self.evaluate,
-            evaluation_only=self.evaluation_only,
-            canary=self.canary,
         )
+        for name in _ALIKE:
+            setattr(header, name, getattr(self, name))
         if self.local_steps is not None:
             header.local_steps = self.local_steps
         else:
@@ -173,33 +189,44 @@ class Rules:
         """
         _require_sense(header)
         steps = header.WhichOneof("work") == "local_steps"
-        return cls(
-            round=header.round,
-            rounds=header.rounds,
+        found = cls(
             local_epochs=None if steps else header.local_epochs,
             local_steps=header.local_steps if steps else None,
             batch_size=header.batch_size or None,
-            eta_l=header.eta_l,
-            momentum=header.momentum,
-            augment=header.augment,
-            validation=header.validation,
-            algorithm=header.algorithm,
-            prox_weight=header.prox_weight,
+            algorithm=_algorithm(header),
+            momentum_on=tuple(header.momentum_on),
+            weight_decay_on=header.weight_decay_on or PLACES[0],
+            clip_norm=header.clip_norm or None,
+            clip_on=header.clip_on or PLACES[0],
             update_codec=header.update_codec or "fp32",
             control_codec=header.control_codec or "fp32",
-            derived=header.derived,
-            num_clients=header.num_clients,
-            eta_g=header.eta_g,
-            weighting=header.weighting,
             total_examples=header.total_examples,
             example_limit=header.example_limit,
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
             on_probation=tuple(header.on_probation),
-            evaluate=header.evaluate,
-            evaluation_only=header.evaluation_only,
-            canary=header.canary,
+            **{name: getattr(header, name) for name in _ALIKE},
         )
+        found.require_sense()
+        return found
+
+
+def _unless(usual: str, value: str) -> str:
+    """What is usual takes no bytes."""
+    return "" if value == usual else value
+
+
+def _algorithm(header: pb.RoundHeader) -> str:
+    """The name of the algorithm without what the run wants a client to know."""
+    if header.algorithm in ALGORITHMS.ready:
+        return header.algorithm
+    name, *features = header.algorithm.split("+")
+    if name not in ALGORITHMS.ready:
+        raise _unknown("algorithm", header.algorithm, ALGORITHMS.ready)
+    for feature in features:
+        if feature not in FEATURES:
+            raise _unknown("feature", feature, FEATURES)
+    return name
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> WrongRunError:
@@ -212,18 +239,13 @@ def _unknown(kind: str, name: str, known: Iterable[str]) -> WrongRunError:
 
 
 def _require_sense(header: pb.RoundHeader) -> None:
-    if header.algorithm not in ALGORITHMS.ready:
-        raise _unknown("algorithm", header.algorithm, ALGORITHMS.ready)
     for name in (header.update_codec or "fp32", header.control_codec or "fp32"):
         if not is_codec(name):
             raise _unknown("codec", name, FOR_ALL)
     if header.round < 1 or not (header.local_epochs or header.local_steps):
         raise WireError.malformed("a round has a number, and epochs or steps, of at least 1")
-    if not 0 < header.eta_l < math.inf:
-        raise WireError.malformed(f"eta_l must be positive and finite, got {header.eta_l}")
-    for name in ("momentum", "validation"):
-        if not 0 <= getattr(header, name) < 1:
-            raise WireError.malformed(f"{name} must be from 0 to below 1, got {getattr(header, name)}")
+    if not 0 <= header.validation < 1:
+        raise WireError.malformed(f"validation must be from 0 to below 1, got {header.validation}")
     for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound"):
         if not 0 <= getattr(header, name) < math.inf:
             raise WireError.malformed(f"{name} must be finite and not negative, got {getattr(header, name)}")

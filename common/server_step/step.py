@@ -123,8 +123,8 @@ class ServerStep:
         flat, h = result or self._result(before, absent)
         source = self._c_source()
         if source is CSource.FROM_MOVE:
-            step_sum = next(iter(self._step_sums.values()))
-            write_c_from_move(self._layout, self._rules.method, reduced(self._layout, before), flat, step_sum)
+            steps = next(iter(self._steps.values()))
+            write_c_from_move(self._layout, self._rules, reduced(self._layout, before), flat, steps)
         return Closed(
             flat=flat,
             h=h,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from common.algorithms.base import Algorithm
 from common.errors import Fault, WireError
 from common.server_step.moves import QUIETLY, Moves
 from common.server_step.robust import Clip
@@ -69,14 +68,19 @@ class UpdateReader:
         out: Flat | None = None,
         seen: Collection[Purpose] = (),
     ) -> Flat:
-        """y_i, buffers and c_i+ of an update; `c_i` is the client's variate before (None: zero).
+        """y_i, buffers and c_i+ of an update, or c_i alone where a gradient is asked for.
 
-        They are written to `out` where one is given, which may begin with `raw`. Where every byte came as it
-        is they are `raw` itself. Raises WireError for bytes that mean nothing, and for a number, of c_i+ too,
-        that is not finite; purposes in `seen` are known to be, as long as nothing is coded.
+        `c_i` is the client's variate before (None: zero). They are written to `out` where one is given, which
+        may begin with `raw`. Where every byte came as it is they are `raw` itself. Raises WireError for bytes
+        that mean nothing, and for a number, of c_i+ too, that is not finite; purposes in `seen` are known to
+        be, as long as nothing is coded.
         """
         seen = seen if self.encoding.plain else ()
         sent = self.encoding.layout
+        if self.rules.gradient_only:
+            variate = self.encoding.decode(raw, None, out)
+            require_finite(sent, variate, seen)
+            return variate
         if self.encoding.plain and not self.rules.derived:
             require_finite(sent, raw, seen)
             return raw
@@ -88,11 +92,11 @@ class UpdateReader:
             model[:] = raw
         require_finite(sent, model, seen)
         if self.rules.derived:
-            self._write_variate(values, c_i, self.rules.step_sum(steps))
+            self._write_variate(values, c_i, steps)
         return values
 
-    def _write_variate(self, values: Flat, c_i: Flat | None, step_sum: float) -> None:
-        for k, tensor in self._derived(values, c_i, step_sum):
+    def _write_variate(self, values: Flat, c_i: Flat | None, steps: int) -> None:
+        for k, tensor in self._derived(values, c_i, steps):
             if not np.isfinite(tensor).all():
                 raise WireError(
                     Fault.NOT_FINITE, "the control variate of this update is not finite; lower --eta-l?"
@@ -126,15 +130,17 @@ class UpdateReader:
         Raises WireError if it is another one by more than coding and rounding explain: there is nothing about
         its c_i that a client may choose.
         """
+        if self.rules.gradient_only:
+            return False
         plain = stores_plain_floats(self._layout)
         if self.rules.derived or not self._parameters:
             return plain
-        step_sum, same = self.rules.step_sum(steps), plain
+        same = plain
         if plain:
-            derived = self._derived(values, c_i, step_sum)
+            derived = self._derived(values, c_i, steps)
             same = all(np.array_equal(self._layout.array(values, k), tensor) for k, tensor in derived)
         for k in self._parameters if not same else ():
-            error, most = self._deviation(k, values, c_i, step_sum)
+            error, most = self._deviation(k, values, c_i, steps)
             if not error <= most:
                 raise WireError.broken_contract(
                     f"c_i must follow from y_i, c and the c_i before, but is off by {error:.2g}; "
@@ -144,23 +150,25 @@ class UpdateReader:
         return same
 
     @QUIETLY
-    def _deviation(self, k: int, values: Flat, c_i: Flat | None, step_sum: float) -> tuple[float, float]:
+    def _deviation(self, k: int, values: Flat, c_i: Flat | None, steps: int) -> tuple[float, float]:
         """How far a tensor of c_i+ is from the one that follows, and how far it may be.
 
         Hardware and codecs differ a little, liars by more.
         """
         dtype, codec = self._layout.specs[k].dtype, self.encoding.tensor_encodings[k].codec
         old, c, x, y = (to_float64(each, dtype) for each in self._parts(k, values, c_i))
+        step_sum = self.rules.variate_step_sum(self._layout.specs[k].name, steps)
         follows = self.rules.method.next_variate(old, c, x, y, step_sum, 0.0)
         error = np.abs(to_float64(self._layout.array(values, k), dtype) - follows)
         largest = max(_largest(each) for each in (old, c, (x - y) / step_sum))
         rounding = ROUNDING if dtype in PLAIN_FLOATS else ROUNDING_16
         return _largest(error), rounding * largest + (1 + rounding) * coding_error(codec, _largest(follows))
 
-    def _derived(self, values: Flat, c_i: Flat | None, step_sum: float) -> Iterator[tuple[int, Array]]:
+    def _derived(self, values: Flat, c_i: Flat | None, steps: int) -> Iterator[tuple[int, Array]]:
         """c_i+ as it follows from y_i, by the index of its tensor."""
         for k in self._layout.indices(Purpose.CONTROL):
             old, c, x, y = self._parts(k, values, c_i)
+            step_sum = self.rules.variate_step_sum(self._layout.specs[k].name, steps)
             with np.errstate(over="ignore", invalid="ignore"):  # What is not finite is looked for afterwards.
                 new = self.rules.method.next_variate(old, c, x, y, step_sum, 0.0)
             yield k, new
@@ -192,9 +200,11 @@ def stores_plain_floats(layout: Layout) -> bool:
     return all(layout.specs[k].dtype in PLAIN_FLOATS for k in layout.indices(Purpose.CONTROL))
 
 
-def write_c_from_move(
-    layout: Layout, algorithm: Algorithm, before: Sequence[Array], flat: Flat, step_sum: float
-) -> None:
-    """Writes c into `flat` as it follows from the x in it and the reduced x of the round before."""
+def write_c_from_move(layout: Layout, rules: Rules, before: Sequence[Array], flat: Flat, steps: int) -> None:
+    """Writes c into `flat` as it follows from the x in it and the reduced x of the round before.
+
+    `rules` are those of that round, in which every client has made so many steps.
+    """
     for k, old, new in zip(layout.indices(Purpose.CONTROL), before, reduced(layout, flat), strict=True):
-        layout.array(flat, k)[...] = algorithm.c_from_move(old, new, step_sum)
+        step_sum = rules.variate_step_sum(layout.specs[k].name, steps)
+        layout.array(flat, k)[...] = rules.method.c_from_move(old, new, step_sum)

@@ -63,6 +63,12 @@ def is_canary(header: Message) -> bool:
     return any(field.name in _MARKS for field, _ in header.ListFields())
 
 
+def is_gradient(header: Message) -> bool:
+    """Whether a round asks for a gradient at x before round 1, or an update is one: it took no step."""
+    asks, steps = getattr(header, "gradient_only", False), getattr(header, "steps", 1)
+    return bool(asks or (steps == 0 and getattr(header, "tensors", ())))
+
+
 def is_evaluation(header: Message) -> bool:
     """Whether a round asks for an evaluation and nothing else."""
     return bool(getattr(header, "evaluation_only", False))

@@ -15,7 +15,7 @@ class Departure:
     -----------  ---------------------------------------------------------------------------------------
     join         number of examples and names of classes of a client with data of its own
     update       tensors of y_i and c_i; number of examples and steps, loss, accuracy in validation; counts
-                 of an evaluation of x
+                 of an evaluation of x; four measures of how the steps went
     evaluation   counts of an evaluation of x, without an update
     """
 

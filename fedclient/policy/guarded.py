@@ -32,7 +32,15 @@ COUNT_BYTES = 8
 NORM_BLOCK = 1 << 15
 """Elements that stay in a core's cache."""
 TOLD_EVALUATION = "evaluation"
-TOLD_WITH_UPDATE = ("examples", "steps", "loss", "validation_accuracy", "train_seconds", TOLD_EVALUATION)
+TOLD_WITH_UPDATE = (
+    "examples",
+    "steps",
+    "loss",
+    "validation_accuracy",
+    "train_seconds",
+    TOLD_EVALUATION,
+    "measures",
+)
 
 
 class GuardedConnection(Connection):
@@ -85,7 +93,7 @@ class GuardedConnection(Connection):
         codecs = (rules.update_codec, rules.control_codec) if sends_control else (rules.update_codec,)
         self._gate.require(
             others=rules.num_clients - 1,
-            rounds=max(rules.rounds, rules.round),
+            rounds=rules.rounds if rules.gradient_only else max(rules.rounds, rules.round),
             algorithm=rules.algorithm,
             codecs=codecs,
         )
@@ -142,11 +150,17 @@ class GuardedConnection(Connection):
         return all(map(self._gate.may_tell, supports))
 
     def _told(self, sender: Sender, update: StoredUpdate, task: Task | None) -> StoredUpdate:
-        """Without an accuracy of too few examples; how many they were is known as long as its round is."""
+        """Without an accuracy of too few examples, and without what was measured of steps on too few.
+
+        How many they were is known as long as its round is.
+        """
         found, model = update.evaluation, self._seated().model
         if found is not None and not self._may_tell(supports_in(found, model.num_classes)):
             update = replace(update, evaluation=None)
         held_out = task.rules.held_out(sender.examples) if task else 0
+        batch = task.rules.batch(sender.examples - held_out) if task else 0
+        if update.measures is not None and not self._gate.may_tell(batch):
+            update = replace(update, measures=None)
         if update.validation_accuracy is None or self._gate.may_tell(held_out):
             return update
         return replace(update, validation_accuracy=None)

@@ -55,7 +55,7 @@ class Policy:
     approval: bool = False
     """A run of a kind that was never approved waits for `fedclient approve`."""
     suppress_below: Count = 0
-    """Counts below this are not told: a smaller class is not named, nor an accuracy of fewer; others: 0."""
+    """Counts below this are not told: no smaller class, no accuracy of fewer, no drift of smaller batches."""
     round_examples: Positive = 1
     """The number of examples is a multiple of this; the examples that are left over are left out."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.metrics import drift
 from common.metrics.message import to_message
 from fedclient.rpc.seat import Seat
 from fedclient.store.stored_update import StoredUpdate
@@ -21,4 +22,5 @@ def to_hand_in(task: Task, update: Update, seat: Seat, canary_s: float | None) -
         seconds=update.seconds,
         evaluation=None if found is None else to_message(found, seat.model.num_classes),
         canary_pull_seconds=canary_s,
+        measures=None if update.drift is None else drift.to_message(update.drift),
     )

@@ -73,8 +73,11 @@ class HeldState:
             # Residuals that are not here start again at zero, and personal tensors where the seed has them.
             state = self._state.read(counted, layout) if here else self._own.fresh(layout)
             if source is StateSource.SERVER and received.lost_variate is not None:
-                self._emit(VariateReturned(round=counted, clipped=here))
                 state[: len(received.lost_variate)] = received.lost_variate
+                if not counted:  # What the run starts with comes along until an update counts.
+                    self._state.settle(counted)
+                    return state
+                self._emit(VariateReturned(round=counted, clipped=here))
             elif residuals.specs:
                 self._emit(ResidualsLost(round=counted))
             if task.personal.specs and not here:

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from common.errors import StateError
+from common.server_step.rules import Rules
 from common.tensors.layout import Array
 from common.wire.chunks import START, Position
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded
@@ -40,10 +41,16 @@ from fedclient.training.task import Task
 class LastBroadcast:
     """What a client needs of a round to compute the c of the next one."""
 
-    round: int
+    rules: Rules
     reduced_x: list[Array]
     """x on S_svr, in the order of c."""
-    step_sum: float
+    steps: int
+    """K_i."""
+
+    @property
+    def round(self) -> int:
+        """r."""
+        return self.rules.round
 
 
 @dataclass(frozen=True)
@@ -159,8 +166,8 @@ def arrived(handing: Handing, position: Position) -> Handing:
 
 
 def answered(handing: Handing, *, taken: bool) -> Waiting:
-    """Done with the round of the update; of a rehearsal nothing is remembered."""
-    if handing.update.canary_pull_seconds is not None:
+    """Done with the round of the update; of what comes before round 1 nothing is remembered."""
+    if handing.update.is_apart:
         return Waiting()
     memory, r = handing.memory, handing.update.round
     # An update that an earlier process trained: its x is gone, so its round is not named to the server.

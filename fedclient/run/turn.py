@@ -22,6 +22,7 @@ from fedclient.events import (
     UploadDamaged,
     UploadResumed,
 )
+from fedclient.measures.events import GradientComputed
 from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
 from fedclient.rpc.known_run import known_run
@@ -98,7 +99,7 @@ class Participant:
                 if isinstance(self.phase, Waiting):
                     self._pull(connection, self.phase)
                 if isinstance(self.phase, Training):
-                    self._train(connection, self.phase)
+                    self._work(connection, self.phase)
             if isinstance(self.phase, Handing):
                 self._push(connection, self.phase)
         except FedError:
@@ -134,7 +135,8 @@ class Participant:
         if self._resends > 1:
             time.sleep(RESEND_WAIT_S * 2**self._resends)
 
-    def _train(self, connection: Connection, training: Training) -> None:
+    def _work(self, connection: Connection, training: Training) -> None:
+        """Does what the round asks for: trains, evaluates x, or looks at the gradient there."""
         task = training.task
         self._demands.require_round(task.rules, *self._trainer.work(task.rules))
         if task.rules.evaluation_only:
@@ -142,7 +144,27 @@ class Participant:
                 personal = self._held.personal(training.received)
                 report_evaluation(connection, self._seat, self._trainer, task, personal, self._emit)
             self.phase = phases.evaluated(training)
+        elif task.rules.gradient_only:
+            self._look_at_gradient(connection, training)
+        else:
+            self._train(connection, training)
+
+    def _look_at_gradient(self, connection: Connection, training: Training) -> None:
+        """Has the c_i that the run starts with for the server, which keeps it; here nothing is kept."""
+        task = training.task
+        try:
+            with turn_to_train(self._threads):
+                update = self._trainer.first_variate(task, self._held.personal(training.received))
+        except DivergedError as error:
+            self._emit(Diverged(round=1, reason=str(error)))
+            connection.decline(self._seat, task.round, str(error))
+            self.phase = phases.evaluated(training)
             return
+        self.phase = Handing(training.memory, to_hand_in(task, update, self._seat, None))
+        self._emit(GradientComputed(loss=update.loss, seconds=update.seconds))
+
+    def _train(self, connection: Connection, training: Training) -> None:
+        task = training.task
         if not (self._has_written_down or task.rules.canary):
             self._has_written_down = True
             self._state.remember(known_run(self._seat, task))
@@ -169,7 +191,7 @@ class Participant:
         if training.memory.keeps_state:
             self._state.write(task.round, task.state_layout, update.state)
         x = reduced(task.layout, task.broadcast) if task.rules.derived else []
-        last = LastBroadcast(task.round, [array.copy() for array in x], update.step_sum)
+        last = LastBroadcast(task.rules, [array.copy() for array in x], update.steps)
         stored = to_hand_in(task, update, self._seat, training.received.canary_seconds)
         self._state.store_update(stored.stored(self._sender))
         self.phase = phases.trained(training, stored, last)
@@ -216,4 +238,4 @@ def _derive_c(task: Task, last: LastBroadcast | None) -> None:
         raise WireError.broken_contract(
             f"c of round {task.round} did not come, and the round before was missed"
         )
-    write_c_from_move(task.layout, task.algorithm, last.reduced_x, task.broadcast, last.step_sum)
+    write_c_from_move(task.layout, last.rules, last.reduced_x, task.broadcast, last.steps)

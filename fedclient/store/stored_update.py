@@ -52,6 +52,13 @@ class StoredUpdate:
     """Of x, as it travels, where the round asked for it."""
     canary_pull_seconds: float | None = None
     """Of a rehearsal's update only."""
+    measures: pb.DriftMeasures | None = None
+    """How the steps went, as it travels, where the round asked for it."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether it is for an exchange before round 1: only there it took no step, or is a rehearsal's."""
+        return self.steps == 0 or self.canary_pull_seconds is not None
 
     @cached_property
     def checksums(self) -> dict[Position, int]:
@@ -90,6 +97,7 @@ class StoredUpdate:
             train_seconds=self.seconds,
             evaluation=self.evaluation,
             canary_pull_seconds=self.canary_pull_seconds,
+            measures=self.measures,
         )
 
     def stored(self, sender: Sender) -> Iterator[bytes | memoryview]:
@@ -131,6 +139,7 @@ class StoredUpdate:
             seconds=header.train_seconds,
             evaluation=header.evaluation if header.HasField("evaluation") else None,
             canary_pull_seconds=header.canary_pull_seconds if canary else None,
+            measures=header.measures if header.HasField("measures") else None,
         )
         if stored_update.id != header.update_id or not _padding_is_zero(
             encoding.encoded, stored_update.payload

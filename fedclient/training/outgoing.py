@@ -49,10 +49,11 @@ def _copy(source: dict[str, Tensor], to: dict[str, Tensor]) -> None:
 
 def _next_variates(task: Task, tensors: RoundTensors, steps: int) -> None:
     """c_i+, or FedDyn's next l_i, from x and y_i (paper, Alg. I line 11)."""
-    method, step_sum, prox_weight = task.algorithm, task.rules.step_sum(steps), task.rules.prox_weight
+    method, rules = task.algorithm, task.rules
     for name, c_i in tensors.c_i.items():
         c, x, y = tensors.c.get(name), tensors.x[name], tensors.y[name]
-        tensors.next_c_i[name].copy_(method.next_variate(c_i, c, x, y, step_sum, prox_weight))
+        step_sum = rules.variate_step_sum(name, steps)
+        tensors.next_c_i[name].copy_(method.next_variate(c_i, c, x, y, step_sum, rules.prox_weight))
     require_finite(tensors.next_c_i, steps)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
+from common.records.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
-from common.tensors.layout import NOTHING, Flat, Layout
+from common.tensors.layout import NOTHING, Flat, Layout, Purpose
 from common.wire.encoding import Encoding
 
 
@@ -37,13 +38,18 @@ class Task:
 
     @property
     def shown_round(self) -> int:
-        """r as people are told of it: 0 for a rehearsal, whose number is that of no round."""
-        return 0 if self.rules.canary else self.round
+        """r as people are told of it: 0 for what comes before round 1, whose number is that of no round."""
+        return 0 if self.rules.canary or self.rules.gradient_only else self.round
 
     @property
     def algorithm(self) -> Algorithm:
         """What is done otherwise than FedAvg does it."""
         return self.rules.method
+
+    @property
+    def reduced(self) -> list[str]:
+        """S_svr."""
+        return [self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)]
 
     @property
     def variates(self) -> Layout:
@@ -69,8 +75,6 @@ class Update:
     state: Flat
     """What the client is to remember until the next round, laid out as the task's `state_layout`."""
     steps: int
-    step_sum: float
-    """Sum of the step sizes."""
     loss: float
     validation_accuracy: float | None = None
     """Of x, on the part of the shard that is held out for validation."""
@@ -78,3 +82,5 @@ class Update:
     """How long it took."""
     evaluation: SiteCounts | None = None
     """Of x, where the round asks for it."""
+    drift: ClientDrift | None = None
+    """How the steps went, where the round asks for it."""

@@ -13,12 +13,14 @@ from torch.nn import functional as F
 from common import seeds
 from common.data.batches import Batches
 from common.evaluate import evaluate
+from common.records.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Purpose
 from common.tensors.torch_views import bind, tensor_views
 from fedclient.evaluation.evaluator import Evaluator, Loss
+from fedclient.measures.whole_gradient import as_variate, whole_gradient, without_chance
 from fedclient.midround.saving import Saving, UnderWay, round_name
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
@@ -78,7 +80,7 @@ class Trainer:
         trained = self._start_from_x(tensors)
         with kept_until_the_end():
             accuracy, found = self._validate(task), self._count(task)
-            steps, loss = self._steps(task, tensors, personal)
+            steps, loss, drift = self._steps(task, tensors, personal)
         self._collect(trained, tensors)
         self._collect_personal(personal, steps)
         self._clear_for_sending(tensors, steps)
@@ -88,17 +90,37 @@ class Trainer:
             payload=payload,
             state=tensors.next_state,
             steps=steps,
-            step_sum=task.rules.step_sum(steps),
             loss=loss,
             validation_accuracy=accuracy,
             seconds=time.monotonic() - started,
             evaluation=found,
+            drift=drift,
         )
 
     def evaluate(self, task: Task, personal: Flat) -> SiteCounts | None:
         """How x, with the client's own tensors, does on what it keeps for that; None if it keeps nothing."""
         self._compute_on_x(task, personal)
         return self._count(task)
+
+    def first_variate(self, task: Task, personal: Flat) -> Update:
+        """c_i as a run with warm variates starts: the gradient of all that is trained on, at x."""
+        started, place = time.monotonic(), self._place
+        model = task.layout.part(Purpose.MODEL, Purpose.BUFFER)
+        # A copy: a norm counts what it sees, and x is not this client's alone.
+        x = tensor_views(model, task.broadcast[: model.num_bytes].copy())
+        bind(self._model, place.put_all(x | self.own.beside_x(self._model, personal)))
+        parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
+        at_x = {n: p.data for n, p in parameters.items()}
+        local = LocalSteps(task.rules, parameters, at_x, {}, svr=task.reduced)
+        place.seed(seeds.number(self._seed, seeds.DROPOUT, 0, self._index))
+        self._model.train()
+        self.own.hold_still()
+        without_chance(self._model)
+        own = self._minibatches.split(task.rules)[0]
+        gradient, loss = whole_gradient(local, self._model, self._loss, self._batches, own, task.rules)
+        payload = as_variate(task, gradient, self._seed, self._index)
+        seconds = time.monotonic() - started
+        return Update(round=task.round, payload=payload, state=personal, steps=0, loss=loss, seconds=seconds)
 
     def _compute_on_x(self, task: Task, personal: Flat) -> None:
         x = tensor_views(task.layout, task.broadcast)
@@ -124,14 +146,18 @@ class Trainer:
             return None
         return evaluate(self._model, self._batches, torch.from_numpy(held_out)).accuracy
 
-    def _steps(self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]) -> tuple[int, float]:
-        """Trains y_i in place, and what is personal; returns K_i and the mean loss."""
+    def _steps(
+        self, task: Task, tensors: RoundTensors, personal: dict[str, Tensor]
+    ) -> tuple[int, float, ClientDrift | None]:
+        """Trains y_i in place, and what is personal; returns K_i, the mean loss, and how it drifted."""
         c, place = tensors.c, self._place
         correction = {n: task.algorithm.correction(c_i, c.get(n)) for n, c_i in tensors.c_i.items()}
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         # Nothing pulls personal tensors anywhere: they are as far from themselves as from x.
         x = place.put_all(tensors.x) | {n: p.data for n, p in parameters.items() if n in personal}
         local = LocalSteps(task.rules, parameters, x, place.put_all(correction), svr=c.keys())
+        if task.rules.record_drift:
+            local.measure(c.keys(), personal)
         place.seed(seeds.number(self._seed, seeds.DROPOUT, task.round, self._index))
         self._model.train()
         self.own.hold_still()
@@ -149,7 +175,7 @@ class Trainer:
                 _finite(total, steps)
             if under_way is not None:
                 under_way.made(steps)
-        return steps, _finite(total, steps) / steps
+        return steps, _finite(total, steps) / steps, local.meter.measured() if local.meter else None
 
     def _under_way(
         self,

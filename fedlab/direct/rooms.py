@@ -57,6 +57,12 @@ class Rooms:
         """Takes back what was lent last."""
         self._free.append(self._lent.pop())
 
+    def clear(self) -> None:
+        """Forgets all memory: the next round needs more of it."""
+        if self._next is not None:
+            self._next.result()
+        self._next, self._free, self._lent = None, [], []
+
     def close(self) -> None:
         """There are no further rounds."""
         self._filler.shutdown()

@@ -121,9 +121,11 @@ class HandedUploads(Uploads):
         assert isinstance(frames, _Stream), "nobody sends frames here"
         assert frames.handed is not None, "a header that announces tensors comes with them"
         run, handed = self._board.require_run(), frames.handed
-        call.unsent(True, chunk_sizes(run.up.encoded))
+        encoding = current.reader.encoding
+        layout = encoding.encoded
+        call.unsent(True, chunk_sizes(layout))
         spool, i = run.spool, member.index
-        upload = await run.aside(spool.handed, i, update.update_id, handed.payload, handed.room)
+        upload = await run.aside(spool.handed, i, update.update_id, handed.payload, handed.room, encoding)
         try:
             update = await run.aside(decode, run, current, member, update, *upload.mapped(), SEEN)
         except StateError as error:
@@ -132,7 +134,6 @@ class HandedUploads(Uploads):
         except WireError:
             spool.drop(i, upload)
             raise
-        layout = run.up.encoded
         end = layout.offsets[-1] + layout.specs[-1].num_bytes
         self._progress(i, end, end)
         return self._counted(run, member, update, upload)

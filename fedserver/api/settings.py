@@ -55,6 +55,13 @@ class Settings(TypedDict, total=False):
     schedule: str
     eta_g: float
     momentum: float
+    momentum_on: tuple[str, ...]
+    weight_decay: float
+    weight_decay_on: str
+    clip_norm: float | None
+    clip_on: str
+    warm_variates: bool
+    record_drift: bool
     mu: float | None
     feddyn_alpha: float | None
     weighting: str

@@ -62,3 +62,25 @@ class CanaryPassed(Event):
 
     def text(self) -> str:
         return f"canary: go for all {self.clients} clients after {self.seconds:.1f} s; round 1 begins"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstVariatesAsked(Event):
+    """Clients can pull the first x, to answer with their gradient there (`--warm-variates`)."""
+
+    clients: int
+
+    def text(self) -> str:
+        return f"before round 1: {self.clients} clients compute their gradient at x"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstVariatesKnown(Event):
+    """Every client's c_i starts as its gradient at the first x, and c as their mean."""
+
+    clients: int
+    norm: float
+    """Of c."""
+
+    def text(self) -> str:
+        return f"before round 1: c is the mean gradient of {self.clients} clients, its norm {self.norm:.3g}"

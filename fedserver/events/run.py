@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,13 +63,17 @@ class CertificateRenewed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class MomentumIgnored(Event):
-    """Momentum is asked for, but S_svr, which never has any, is all there is."""
+    """Momentum is asked for, but on no parameter that is trained: by default S_svr has none."""
 
     level: ClassVar[Level] = Level.WARNING
     momentum: float
+    momentum_on: Sequence[str] = ()
 
     def text(self) -> str:
-        why = "momentum is for parameters outside of S_svr, and all are in it"
+        where = " ".join(self.momentum_on)
+        why = f"--momentum-on {where} selects none that is trained; give it a module's name, or all"
+        if where in ("", "outside-svr"):
+            why = "momentum is for parameters outside of S_svr, and all are in it; see --momentum-on"
         return f"--momentum {self.momentum:g} has no effect: {why}"
 
 

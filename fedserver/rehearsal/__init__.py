@@ -1,1 +1,1 @@
-"""A rehearsal before round 1 (`--canary`): the way of a round with a few steps, of which nothing counts."""
+"""What comes before round 1: a rehearsal of which nothing counts, and the first variates of all clients."""

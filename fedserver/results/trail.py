@@ -92,7 +92,8 @@ class Trail:
         for r in run.checkpoints.rounds():
             if r <= done and r not in found:
                 checkpoint = run.checkpoints.read(r)
-                await self._report(checkpoint.flat, checkpoint.closing)
+                if checkpoint.closing is not None:
+                    await self._report(checkpoint.flat, checkpoint.closing)
             elif r <= done and found[r].accuracy is None and self._must_have(r):
                 await self._amend(await self._evaluated(run.checkpoints.read(r).flat, found[r]))
         for record in run_dir.records():

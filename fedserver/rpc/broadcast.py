@@ -46,7 +46,7 @@ def announced(run: Run, current: Round, member: Member, request: pb.PullRoundReq
     c_i = None
     if current.rules.evaluation_only:
         encoding = encoding.part(Purpose.MODEL, Purpose.BUFFER)
-    elif not current.needs_c(request.after_round):
+    elif current.rules.gradient_only or not current.needs_c(request.after_round):
         encoding = without_control(encoding)
     if not current.rules.evaluation_only:
         c_i = variates.lost(member.index, set(request.held_rounds) or {request.after_round})

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from common.errors import Fault, WireError, printable
+from common.metrics import drift
 from common.metrics.message import from_message
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Purpose
@@ -40,6 +41,7 @@ def read_update(header: pb.UpdateHeader, num_classes: int) -> Update:
         train_seconds=header.train_seconds,
         evaluation=from_message(header.evaluation, num_classes) if header.HasField("evaluation") else None,
         pull_seconds=header.canary_pull_seconds if canary else None,
+        drift=drift.from_message(header.measures) if header.HasField("measures") else None,
     )
 
 

@@ -59,7 +59,7 @@ class Uploads:
         if rules.evaluation_only:
             return self._evaluated(member, update)
         require_sound(update, member, run.fingerprint, rules)
-        require_same(read_manifest(header.tensors), run.up)
+        require_same(read_manifest(header.tensors), current.reader.encoding)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
             async with self._places, self._quick.one() as place:
@@ -88,8 +88,9 @@ class Uploads:
     ) -> Outcome:
         """Reads the chunks. What came of a stream that breaks stays; of one that is wrong, nothing does."""
         run = self._board.require_run()
-        layout = run.up.encoded
-        upload = run.spool.upload(member.index, update.update_id, start)
+        encoding = current.reader.encoding
+        layout = encoding.encoded
+        upload = run.spool.upload(member.index, update.update_id, start, encoding)
         stream = upload.begin()
         try:
             async with self._watched(call, stream) as watch:

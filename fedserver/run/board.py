@@ -73,8 +73,8 @@ class Board:
 
     @property
     def number(self) -> int:
-        """Of the open round, or the last one; 0 before the first, also in a rehearsal."""
-        return 0 if self.round is None or self.round.is_canary else self.round.number
+        """Of the open round, or the last one; 0 before the first, also in what comes before it."""
+        return 0 if self.round is None or self.round.is_apart else self.round.number
 
     def open(self, run: Run) -> None:
         """The run is prepared."""

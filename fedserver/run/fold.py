@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from common.errors import RunError
 from common.events import Emit
+from common.records.drift import DriftRecord
 from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.sites import SiteCounts
 from common.records.traffic import DirectionBytes
 from common.server_step.aggregate import ServerState
+from common.server_step.heterogeneity import Heterogeneity
 from common.server_step.robust import Clip
 from common.server_step.rules import Rules
 from common.server_step.step import Closed, ServerStep
@@ -33,6 +35,8 @@ class Folded:
     """Of whose updates not all counts, because they are too large: by name, in medians."""
     evaluations: dict[str, SiteCounts]
     """Of the x that the round began with, at the sites, by name."""
+    drift: DriftRecord | None
+    """E_r, sigma^2 and zeta^2, where they are asked for."""
 
     def record(
         self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
@@ -55,6 +59,7 @@ class Folded:
             seconds=seconds,
             cka=cka,
             norms=norms,
+            client_drift=self.drift,
         )
 
     def _uncounted(self) -> dict[str, str]:
@@ -78,12 +83,16 @@ class Fold:
         self._broadcast = current.reader.broadcast
         self._updates: dict[int, Update] = {}
         self._step = ServerStep(current.rules, run.layout, self._broadcast, exact=run.down.plain, h=h)
+        wanted = current.rules.record_drift
+        self._apart = Heterogeneity(current.rules, run.layout, self._broadcast) if wanted else None
 
     def take(self, i: int, update: Update) -> None:
         """Takes in an update that lies in the spool, decoded and checked."""
         self._updates[i] = update
         read = self._read(i)
         self._step.add(i, read)
+        if self._apart is not None:
+            self._apart.add(read)
         self._run.variates.stage(i, self._number, self._broadcast, read.values)
 
     def _read(self, i: int, *, writable: bool = False) -> ReadUpdate:
@@ -135,7 +144,27 @@ class Fold:
         found = {
             each.client: each.evaluation for each in self._updates.values() if each.evaluation is not None
         }
-        return Folded(rules, closed, {i: self._updates[i] for i in closed.counted}, clipped, found)
+        counted = {i: self._updates[i] for i in closed.counted}
+        return Folded(rules, closed, counted, clipped, found, self._drift())
+
+    def _drift(self) -> DriftRecord | None:
+        if self._apart is None:
+            return None
+        told = [each.drift for each in self._updates.values() if each.drift is not None]
+        drift, noise = ([getattr(each, name) for each in told] for name in ("drift_svr", "noise_svr"))
+        others = [(each.drift_sgd, each.noise_sgd) for each in told]
+        whole_drift = [a + b for a, (b, _) in zip(drift, others, strict=True)]
+        pairs = zip(noise, others, strict=True)
+        whole_noise = [a + b for a, (_, b) in pairs if a is not None and b is not None]
+        return DriftRecord(
+            clients=len(told),
+            drift=_mean(whole_drift),
+            drift_svr=_mean(drift),
+            noise=_mean(whole_noise),
+            noise_svr=_mean(noise),
+            zeta_svr=self._apart.zeta(reduced=True),
+            zeta_sgd=self._apart.zeta(reduced=False),
+        )
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

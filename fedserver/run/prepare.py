@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from common.algorithms import ignores_momentum
+from common.algorithms import matching
 from common.errors import ConfigError, StateError
 from common.events import Emit
 from common.records.run import RunRecord
 from common.server_step.aggregate import ServerState
+from common.server_step.local_rules import PLACES
 from common.server_step.rules import Rules
 from common.server_step.step import CSource, reweighted
 from common.server_step.updates import stores_plain_floats
@@ -20,6 +21,7 @@ from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import downward
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
+from fedserver.events.idle import SettingIdle
 from fedserver.events.run import InitIncomplete, MomentumIgnored, RunResumed, TensorsApart
 from fedserver.run.run import Run, rules_of
 from fedserver.store.checkpoints import Checkpoint, Checkpoints, LateCheckpoints
@@ -69,6 +71,8 @@ async def prepare(
             "--variates derived needs float32 or float64 in S_svr, the model has others; "
             "use --variates explicit"
         )
+    if rules.warm_variates and not layout.indices(Purpose.CONTROL):
+        raise ConfigError("--warm-variates needs parameters in S_svr, and --svr selects none")
     method, down, up = rules.method, downward(layout, config.codecs), rules.update_encoding(layout)
     require_announceable(down, up, Layout([*method.variates(layout).specs, *classes.frozen.specs]))
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
@@ -100,14 +104,8 @@ async def prepare(
 
 def tell_of_idle_settings(run: Run, emit: Emit) -> None:
     """Says which settings act on nothing in this run, and what else its user may not expect."""
-    momentum, classes = run.config.momentum, run.classes
-    trained = [
-        spec.name
-        for spec in run.prepared.specs
-        if spec.purpose is Purpose.MODEL and classes.of[spec.name] is not TensorClass.FROZEN
-    ]
-    if ignores_momentum(momentum, classes.names(TensorClass.REDUCED), trained):
-        emit(MomentumIgnored(momentum=momentum))
+    classes = run.classes
+    _tell_of_what_acts_on_nothing(run, emit)
     if run.prepared.init_told:
         emit(InitIncomplete(path=run.config.init or "", reason=run.prepared.init_told))
     kinds = Counter(classes.of.values())
@@ -120,6 +118,26 @@ def tell_of_idle_settings(run: Run, emit: Emit) -> None:
                 shared=kinds[TensorClass.SHARED] + kinds[TensorClass.REDUCED],
             )
         )
+
+
+def _tell_of_what_acts_on_nothing(run: Run, emit: Emit) -> None:
+    """Raises for a pattern that selects nothing."""
+    config, classes = run.config, run.classes
+    rules, svr = rules_of(config, 1, run.prepared.augment, 0), classes.names(TensorClass.REDUCED)
+    trained = [
+        spec.name
+        for spec in run.prepared.specs
+        if spec.purpose is Purpose.MODEL and classes.of[spec.name] is not TensorClass.FROZEN
+    ]
+    for pattern in config.momentum_on:
+        if pattern not in PLACES:
+            matching(pattern, trained, "--momentum-on")
+    if config.momentum and not rules.with_momentum(trained, svr):
+        emit(MomentumIgnored(momentum=config.momentum, momentum_on=config.momentum_on))
+    if config.weight_decay and not rules.decayed(trained, svr):
+        emit(SettingIdle(setting="--weight-decay", switch="--weight-decay-on"))
+    if config.clip_norm is not None and not rules.clipped(trained, svr):
+        emit(SettingIdle(setting="--clip-norm", switch="--clip-on"))
 
 
 def start(run: Run, x0: Flat) -> Standing:
@@ -176,7 +194,7 @@ def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
         run.checkpoints.drop_after(found.round)
     recorded = run.run_dir.go_back(standing.round, emit)
     closings = [run.checkpoints.closing(r) for r in run.checkpoints.rounds() if r not in recorded]
-    run.run_dir.history.restore([*run.run_dir.records(), *closings])
+    run.run_dir.history.restore([*run.run_dir.records(), *(each for each in closings if each is not None)])
     if found is not None:
         run.run_dir.write_state(run.layout, found.flat, found.round)
     if not run.run_dir.finished():

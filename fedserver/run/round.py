@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 from common import seeds
 from common.errors import UnavailableError
+from common.records.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
@@ -38,6 +39,8 @@ class Update:
     """Of the x that the round began with, on the client's own data."""
     pull_seconds: float | None = None
     """How long x took to come, if the client says so: in a rehearsal only."""
+    drift: ClientDrift | None = None
+    """How its steps went, where the round asks for it."""
     follows: bool = False
     """Whether its c_i is, to the bit, the one that follows from its y_i: what the server found."""
 
@@ -167,9 +170,9 @@ class Round:
         return self.rules.round
 
     @property
-    def is_canary(self) -> bool:
-        """Whether it is a rehearsal, under a number that no round has."""
-        return self.rules.canary
+    def is_apart(self) -> bool:
+        """Whether it comes before round 1, under a number that no round has."""
+        return self.rules.canary or self.rules.gradient_only
 
     def needs_c(self, after_round: int) -> bool:
         """Whether c has to be sent to a client that knows the x of `after_round`.

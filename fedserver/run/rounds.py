@@ -26,6 +26,7 @@ from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
 from fedserver.rehearsal.canary import Canary
+from fedserver.rehearsal.first_variates import FirstVariates
 from fedserver.resources import give_back
 from fedserver.results.final import FinalEvaluation
 from fedserver.results.similarity import compared
@@ -85,6 +86,7 @@ class Rounds:
         self._ahead: Encoded | None = None
         self._watch = Watch(members.presence, self._came_from)
         self._canary = Canary(members, board, self._watch, emit) if canary else None
+        self._first_variates = FirstVariates(members, board, self._watch, traffic, emit)
 
     def _came_from(self, i: int) -> int | None:
         return self._traffic.came_from(self._members.by_index[i].name)
@@ -109,6 +111,8 @@ class Rounds:
         try:
             if self._canary is not None and not self._stands().round:
                 await self._canary.fly(run, self._stands())
+            if self._config.warm_variates and not run.variates.counted:
+                self._standing = await self._first_variates.asked_for(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
                 members = self._members.in_order()

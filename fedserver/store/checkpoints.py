@@ -61,8 +61,8 @@ class Checkpoint:
     c_source: CSource
     total_weight: float | None
     """What all clients together weigh in c; None from a release that did not write it down."""
-    closing: RoundRecord
-    """The round's record but for the evaluation of x."""
+    closing: RoundRecord | None
+    """The round's record but for the evaluation of x; None before round 1."""
     sites: dict[str, SiteCounts] = field(default_factory=dict)
     """What clients counted of the x that the round began with, by name."""
 
@@ -149,8 +149,8 @@ class Checkpoints:
             sites=note.sites or {},
         )
 
-    def closing(self, r: int) -> RoundRecord:
-        """The record of a round, from its checkpoint."""
+    def closing(self, r: int) -> RoundRecord | None:
+        """The record of a round, from its checkpoint; None if it is that before round 1."""
         return self._note(r).closing
 
     def _note(self, r: int) -> CheckpointNote:

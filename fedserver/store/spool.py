@@ -153,7 +153,7 @@ class Spool:
         part = self._parts.get(i)
         return part if part is not None and part.update_id == update_id else None
 
-    def upload(self, i: int, update_id: str, start: Position) -> Upload:
+    def upload(self, i: int, update_id: str, start: Position, encoding: Encoding) -> Upload:
         """Room for an update whose manifest has been checked, or what has come of it so far."""
         part = self.part(i, update_id)
         if start != START:
@@ -164,10 +164,16 @@ class Spool:
                 )
             return part
         self.drop(i)
-        self._parts[i] = Upload(self._room(), self._encoding, self._layout, update_id)
+        self._parts[i] = Upload(self._room(), encoding, self._values(encoding), update_id)
         return self._parts[i]
 
-    def handed(self, i: int, update_id: str, payload: Flat, memory: Flat | None) -> Upload:
+    def _values(self, encoding: Encoding) -> Layout:
+        """What an update becomes: all tensors of a round or, if it is one that is apart, its own alone."""
+        return self._layout if encoding.layout.specs == self._encoding.layout.specs else encoding.layout
+
+    def handed(
+        self, i: int, update_id: str, payload: Flat, memory: Flat | None, encoding: Encoding
+    ) -> Upload:
         """An update whose bytes are all here, from a client in this process.
 
         It stays in `memory`, where there is any: as large as a room, and opening with the payload if nothing
@@ -176,8 +182,8 @@ class Spool:
         self.drop(i)
         kept = self._memory if memory is not None else None
         room = kept.adopted(memory) if kept is not None and memory is not None else self._room()
-        self._parts[i] = Upload(room, self._encoding, self._layout, update_id)
-        self._parts[i].put(None if kept is not None and self._encoding.plain else payload)
+        self._parts[i] = Upload(room, encoding, self._values(encoding), update_id)
+        self._parts[i].put(None if kept is not None and encoding.plain else payload)
         return self._parts[i]
 
     def _room(self) -> Room:

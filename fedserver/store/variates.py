@@ -42,7 +42,7 @@ class Variates:
         self._prox_weight = prox_weight
         self.layout = algorithm.variates(layout)
         self.counted: dict[int, int] = {}
-        """Last counted round by client index."""
+        """Last counted round by client index; 0 for a variate that a client has started with."""
         self.norms: dict[int, float] = {}
         """||c_i|| by client index."""
         self.changed: set[int] = set()
@@ -79,8 +79,11 @@ class Variates:
 
     def lost(self, i: int, held: Container[int]) -> Flat | None:
         """The variate of a client that holds those of these rounds, where it has not the one that counts."""
-        counted = self.counted.get(i, 0)
-        return self.read(i) if counted and (counted not in held or i in self.changed) else None
+        if i not in self.counted:
+            return None
+        # What a client starts with it does not keep: the server has it, until an update counts.
+        counted = self.counted[i]
+        return self.read(i) if not counted or counted not in held or i in self.changed else None
 
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
@@ -98,14 +101,19 @@ class Variates:
         """Writes the variate that client i has after its update for round r, which answers `broadcast`."""
         if self.layout.specs:
             sent = bool(self._model_layout.indices(Purpose.CONTROL))
-            new = self._sent(values) if sent else self._computed(i, broadcast, values)
-            path = self._path(i, r)
-            safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
-            self._staged.add(path)
-            if path in self._kept or len(self._kept) < self._room:
-                self._kept[path] = new
-            arrays = (self.layout.array(new, k) for k in range(len(self.layout.specs)))
-            self.norms[i] = norm(arrays)
+            self._write(i, r, self._sent(values) if sent else self._computed(i, broadcast, values))
+
+    def stage_first(self, i: int, c_i: Flat) -> None:
+        """Writes the variate that client i starts with."""
+        self._write(i, 0, c_i)
+
+    def _write(self, i: int, r: int, new: Flat) -> None:
+        path = self._path(i, r)
+        safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
+        self._staged.add(path)
+        if path in self._kept or len(self._kept) < self._room:
+            self._kept[path] = new
+        self.norms[i] = norm(self.layout.array(new, k) for k in range(len(self.layout.specs)))
 
     def changed_by(self, counted: Iterable[int], clipped: Iterable[int]) -> set[int]:
         """What `changed` will be after a round."""

@@ -43,7 +43,8 @@ class Traffic:
         self._is_member = is_member
         self._capture = capture
         self._numbers = itertools.count()
-        self._round = 0
+        self._round = self._number = 0
+        """The open round, and the number that headers have for it."""
         self._open = ByteCounts()
         self._rest = ByteCounts()
         """Of closed rounds, and of none."""
@@ -61,13 +62,14 @@ class Traffic:
         """A call whose messages are to be counted."""
         return CountedCall(self, rpc, next(self._numbers), address(peer))
 
-    def open_round(self, r: int) -> None:
-        """From now on messages about round r are counted in it."""
-        self._round = r
+    def open_round(self, r: int, number: int | None = None) -> None:
+        """From now on messages about round r, or those of this number instead, are counted in it."""
+        self._round, self._number = r, r if number is None else number
 
     def close_round(self) -> tuple[DirectionBytes, RoundTraffic]:
         """What the round that closes has cost: all clients together, and in detail."""
-        r, closed, self._open, self._round = self._round, self._open, ByteCounts(), 0
+        r, closed, self._open = self._round, self._open, ByteCounts()
+        self._round = self._number = 0
         self._rest.update(closed)
         detail = RoundTraffic(round=r, traffic=closed.detailed(), socket=self._socket_bytes_of_round())
         return closed.by_purpose(), detail
@@ -119,7 +121,7 @@ class Traffic:
         client = message.client if self._is_member(message.client) else ""
         if client and call.peer is not None and self._connections is not None:
             self._connections.belongs_to(call.peer, client)
-        r = message.round if message.round == self._round else 0
+        r = self._round if message.round == self._number else 0
         up, content, size = message.up, message.content, len(message.data)
         self._add(client, call.rpc, r, up, content, size)
         if self._capture is not None:
@@ -128,7 +130,7 @@ class Traffic:
     def count_unsent(self, reader: CallReader, rpc: str, up: bool, contents: Sized) -> None:
         """Counts messages that were not encoded, because their tensors were handed over in memory."""
         client = reader.client if self._is_member(reader.client) else ""
-        r = reader.round if reader.round == self._round else 0
+        r = self._round if reader.round == self._number else 0
         for content, size in contents:
             self._add(client, rpc, r, up, content, size)
 

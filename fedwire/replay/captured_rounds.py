@@ -9,6 +9,7 @@ from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.codecs import DERIVED
 from common.wire.encoding import Encoding
+from common.wire.messages import is_gradient
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.transfers import Transfer, Transfers
 
@@ -68,8 +69,8 @@ class CapturedRounds:
                 continue
             encoding = transfer.encoding.part(*MODEL, Purpose.CONTROL)
             rules = _rules(transfer)
-            if rules.evaluation_only:
-                continue  # It is the last x, which nobody trains on.
+            if rules.evaluation_only or rules.gradient_only:
+                continue  # It is the last x, or the first, which nobody trains on.
             found = CapturedRound(rules, encoding, flat[: encoding.layout.num_bytes].copy())
             self._require_sound(found)
             if not found.c_travelled and r > 1:
@@ -78,6 +79,17 @@ class CapturedRounds:
                 found.flat[found.model_bytes :] = c
             return found
         raise DataError(problem)
+
+    def first(self) -> CapturedRound:
+        """What came before round 1, where clients answered with their gradient; c is zero."""
+        for transfer in self._transfers:
+            if not transfer.up and is_gradient(transfer.header):
+                encoding = transfer.encoding.part(*MODEL, Purpose.CONTROL)
+                flat = self._transfers.values(transfer)[: encoding.layout.num_bytes]
+                found = CapturedRound(_rules(transfer), encoding, flat.copy())
+                self._require_sound(found)
+                return found
+        raise DataError("before round 1: no client's download is in the capture")
 
     def _require_sound(self, found: CapturedRound) -> None:
         """Raises for a round that no server could have gone on from."""

@@ -14,12 +14,14 @@ import numpy as np
 from common.errors import DataError, WireError
 from common.names import natural
 from common.server_step.aggregate import ServerState
+from common.server_step.recount import recounted
 from common.server_step.robust import Clip
 from common.server_step.rules import Rules
 from common.server_step.step import CSource, ServerStep, reweighted
 from common.server_step.updates import ReadUpdate, UpdateReader
 from common.tensors import safetensors_files
-from common.tensors.layout import Flat, Layout, Purpose
+from common.tensors.layout import Flat, Layout, Purpose, from_float64
+from common.wire.messages import is_gradient
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.replay.captured_rounds import MODEL, CapturedRound, CapturedRounds
 from fedwire.source import Capture
@@ -57,7 +59,36 @@ class Replay:
     def run(self) -> list[Verdict]:
         """A verdict for every round with updates in the capture."""
         with np.errstate(all="ignore"):  # What is not finite shows in the comparison.
-            return [self._replay(r) for r in sorted({t.round for t in self._transfers if t.up})]
+            ups = [t for t in self._transfers if t.up]
+            before = [self._first_variates()] if any(is_gradient(t.header) for t in ups) else []
+            rounds = sorted({t.round for t in ups if not is_gradient(t.header)})
+            return [*before, *(self._replay(r) for r in rounds)]
+
+    def _first_variates(self) -> Verdict:
+        """c before round 1 from the gradients that clients sent as their c_i; as round 0."""
+        accepted = [t for t in self._transfers if t.up and is_gradient(t.header) and t.outcome == "ACCEPTED"]
+        ups = {t.client: t for t in sorted(accepted, key=lambda t: self._order(t.client))}
+        try:
+            first = self._rounds.first()
+            reader = UpdateReader(first.rules, first.layout, first.flat)
+            known = []
+            for client, transfer in ups.items():
+                assert isinstance(transfer.header, pb.UpdateHeader)
+                c_i = reader.values(self._transfers.assemble(transfer), None, 0).copy()
+                self._variates[client] = c_i
+                known.append((first.rules.client_weight(transfer.header.examples), c_i))
+            after = self._rounds.read(1, None)
+            if len(ups) < first.rules.num_clients or not after.is_exact(Purpose.CONTROL):
+                raise DataError("before round 1: not all of c is on the wire")
+            control = first.layout.part(Purpose.CONTROL)
+            c = control.allocate()
+            for k, tensor in enumerate(recounted(first.rules, control, known)):
+                array = control.array(c, k)
+                array[...] = from_float64(tensor, control.specs[k].dtype).reshape(array.shape)
+            differing = _differing(control, c, after.flat[after.model_bytes :], range(len(control.specs)))
+        except (DataError, WireError) as error:
+            return Verdict(0, len(ups), None, "nothing", [str(error)])
+        return Verdict(0, len(ups), not differing, "c of round 1", differing)
 
     def _replay(self, r: int) -> Verdict:
         # A server that was killed inside the round has lost what it had accepted, and accepts it again.
@@ -87,7 +118,10 @@ class Replay:
         reader = UpdateReader(current.rules, current.layout, current.flat)
         rules = replace(current.rules, on_probation=self._on_probation(current.rules, ups))
         step = ServerStep(rules, current.layout, current.flat, exact=exact, h=h)
-        unknown = [t.client for t in ups if t.client not in self._variates and self._counted(r, t.client)]
+        warm = current.rules.warm_variates
+        unknown = [
+            t.client for t in ups if t.client not in self._variates and (warm or self._counted(r, t.client))
+        ]
         variates: dict[str, Flat] = {}
 
         def read(i: int, clip: Clip | None = None) -> ReadUpdate:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from common.wire.messages import is_canary, is_evaluation
+from common.wire.messages import is_canary, is_evaluation, is_gradient
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import Position, TensorSpec
 from fedwire.source import CapturedMessage
@@ -21,7 +21,7 @@ MAX_POINTS = 24
 MAX_PAUSES = 3
 """That are kept of a call, the longest ones."""
 
-REHEARSAL, EVALUATION = "rehearsal", "evaluation"
+REHEARSAL, EVALUATION, GRADIENT = "rehearsal", "evaluation", "gradient at the first x"
 
 
 @dataclass
@@ -96,7 +96,7 @@ def open_download(message: CapturedMessage, header: pb.RoundHeader) -> Attempt:
     """The call that this header of a round begins."""
     at = header.resumed_at if header.HasField("resumed_at") else None
     attempt = _opened(message, message.client, header.round, header.tensors, at)
-    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if is_evaluation(header) else ""
+    attempt.apart = _apart(header, evaluates=is_evaluation(header))
     return attempt
 
 
@@ -105,9 +105,16 @@ def open_upload(message: CapturedMessage, header: pb.UpdateHeader) -> Attempt:
     at = header.resume_from if header.HasField("resume_from") else None
     attempt = _opened(message, header.client, header.round, header.tensors, at)
     evaluates = header.HasField("evaluation") and not header.tensors
-    attempt.apart = REHEARSAL if is_canary(header) else EVALUATION if evaluates else ""
+    attempt.apart = _apart(header, evaluates=evaluates)
     attempt.declined = header.declined
     return attempt
+
+
+def _apart(header: pb.RoundHeader | pb.UpdateHeader, *, evaluates: bool) -> str:
+    """What a transfer is that belongs to no round."""
+    if is_canary(header):
+        return REHEARSAL
+    return GRADIENT if is_gradient(header) else EVALUATION if evaluates else ""
 
 
 def _opened(

@@ -89,6 +89,7 @@ def checkpoint(data: bytes) -> None:
     assert found is not None
     assert found.round == 1
     variates.restore(found.counted, found.norms, found.changed)
+    assert found.closing is not None
     assert f"{found.closing.train_loss:.4f} {found.closing.seconds.round:.1f}"
 
 

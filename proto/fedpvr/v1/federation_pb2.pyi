@@ -463,6 +463,14 @@ class RoundHeader(_message.Message):
     TOTAL_EXAMPLES_FIELD_NUMBER: _builtins.int
     EXAMPLE_LIMIT_FIELD_NUMBER: _builtins.int
     ON_PROBATION_FIELD_NUMBER: _builtins.int
+    MOMENTUM_ON_FIELD_NUMBER: _builtins.int
+    WEIGHT_DECAY_FIELD_NUMBER: _builtins.int
+    WEIGHT_DECAY_ON_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
+    CLIP_ON_FIELD_NUMBER: _builtins.int
+    WARM_VARIATES_FIELD_NUMBER: _builtins.int
+    GRADIENT_ONLY_FIELD_NUMBER: _builtins.int
+    RECORD_DRIFT_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     EVALUATION_ONLY_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
@@ -478,14 +486,17 @@ class RoundHeader(_message.Message):
     """0: the whole shard in every step."""
     eta_l: _builtins.float
     momentum: _builtins.float
-    """Outside S_svr only."""
+    """On `momentum_on`."""
     augment: _builtins.bool
     counted_round: _builtins.int
     """The last round whose update of this client entered x and c; 0 if none. The c_i of that round is the valid one: a
     later c_i that this client holds was never counted and is to be dropped.
     """
     algorithm: _builtins.str
-    """By name; a client that does not know it leaves."""
+    """By name; a client that does not know it leaves. Behind it, each after a "+", what else a client must know to
+    compute what is meant: momentum-on, weight-decay, clip-norm, warm-variates. A release without it knows no such
+    algorithm, and leaves.
+    """
     prox_weight: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
     validation: _builtins.float
@@ -521,6 +532,24 @@ class RoundHeader(_message.Message):
     """
     example_limit: _builtins.float
     """Not 0: with weights by examples, a client counts with this many at the most."""
+    weight_decay: _builtins.float
+    """Times y_i is added to the gradient, as in SGD."""
+    weight_decay_on: _builtins.str
+    """Of which parameters: empty for those outside S_svr, or all."""
+    clip_norm: _builtins.float
+    """Not 0: the gradient of a step is scaled down to this norm, before weight decay and correction are added to it."""
+    clip_on: _builtins.str
+    """Which parameters, by the norm of all of them: empty for those outside S_svr, or all."""
+    warm_variates: _builtins.bool
+    """c_i starts as the client's gradient at the first x. The server has it, and sends it along, with counted_round 0,
+    until an update of the client counts.
+    """
+    gradient_only: _builtins.bool
+    """Before round 1, under a number that no round has: x is not to be trained. c is zero and is not sent; the update has
+    steps 0 and, as its CONTROL tensors, the gradient of the client's examples at x on S_svr.
+    """
+    record_drift: _builtins.bool
+    """The update's header is to have `measures`."""
     evaluate: _builtins.bool
     """x is to be evaluated before training, on the data that the client keeps for that: the same in every round. The
     update's header then has `evaluation`.
@@ -544,6 +573,12 @@ class RoundHeader(_message.Message):
     @_builtins.property
     def on_probation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Indices of clients that nothing counts of in this round, because earlier updates of theirs were far too large."""
+
+    @_builtins.property
+    def momentum_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Parameters with momentum: globs, names of modules, "all" or "outside-svr"; none: those outside S_svr. A c_i of one
+        that has it is c_i - c + (x - y_i) / (eta_l * (1 + (1 + m) + (1 + m + m^2) + ...)), with K_i terms.
+        """
 
     def __init__(
         self,
@@ -573,13 +608,21 @@ class RoundHeader(_message.Message):
         total_examples: _builtins.float = ...,
         example_limit: _builtins.float = ...,
         on_probation: _abc.Iterable[_builtins.int] | None = ...,
+        momentum_on: _abc.Iterable[_builtins.str] | None = ...,
+        weight_decay: _builtins.float = ...,
+        weight_decay_on: _builtins.str = ...,
+        clip_norm: _builtins.float = ...,
+        clip_on: _builtins.str = ...,
+        warm_variates: _builtins.bool = ...,
+        gradient_only: _builtins.bool = ...,
+        record_drift: _builtins.bool = ...,
         evaluate: _builtins.bool = ...,
         evaluation_only: _builtins.bool = ...,
         canary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "clip_norm", b"clip_norm", "clip_on", b"clip_on", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "gradient_only", b"gradient_only", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "momentum_on", b"momentum_on", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "record_drift", b"record_drift", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "warm_variates", b"warm_variates", "weight_decay", b"weight_decay", "weight_decay_on", b"weight_decay_on", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
@@ -722,6 +765,7 @@ class UpdateHeader(_message.Message):
     VALIDATION_ACCURACY_FIELD_NUMBER: _builtins.int
     RESUME_FROM_FIELD_NUMBER: _builtins.int
     TRAIN_SECONDS_FIELD_NUMBER: _builtins.int
+    MEASURES_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     REFUSED_RULE_FIELD_NUMBER: _builtins.int
     CANARY_PULL_SECONDS_FIELD_NUMBER: _builtins.int
@@ -731,7 +775,7 @@ class UpdateHeader(_message.Message):
     update_id: _builtins.str
     """Names the update, alike for alike bytes. Whatever its id, one client's update for one round counts once."""
     steps: _builtins.int
-    """K_i really executed, at least 1."""
+    """K_i really executed, at least 1; 0 in answer to `gradient_only`."""
     examples: _builtins.int
     """In the client's shard."""
     loss: _builtins.float
@@ -763,6 +807,10 @@ class UpdateHeader(_message.Message):
         """The chunks start there; must be what UpdateProgress said."""
 
     @_builtins.property
+    def measures(self) -> Global___DriftMeasures:
+        """Where the round's header asks for it."""
+
+    @_builtins.property
     def evaluation(self) -> Global___SiteCounts:
         """Of x, where the round's header asks for it."""
 
@@ -783,13 +831,14 @@ class UpdateHeader(_message.Message):
         validation_accuracy: _builtins.float | None = ...,
         resume_from: _tensor_pb2.Position | None = ...,
         train_seconds: _builtins.float = ...,
+        measures: Global___DriftMeasures | None = ...,
         evaluation: Global___SiteCounts | None = ...,
         refused_rule: _builtins.str = ...,
         canary_pull_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "evaluation", b"evaluation", "measures", b"measures", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "measures", b"measures", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__canary_pull_seconds: _TypeAlias = _typing.Literal["canary_pull_seconds"]  # noqa: Y015
     _WhichOneofArgType__canary_pull_seconds: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds"]  # noqa: Y015
@@ -801,6 +850,47 @@ class UpdateHeader(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__validation_accuracy) -> _WhichOneofReturnType__validation_accuracy | None: ...
 
 Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
+
+@_typing.final
+class DriftMeasures(_message.Message):
+    """How the steps of a round went, in squares of Euclidean norms: on S_svr, and on all other parameters of x."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIFT_SVR_FIELD_NUMBER: _builtins.int
+    DRIFT_SGD_FIELD_NUMBER: _builtins.int
+    NOISE_SVR_FIELD_NUMBER: _builtins.int
+    NOISE_SGD_FIELD_NUMBER: _builtins.int
+    drift_svr: _builtins.float
+    """Mean over the steps of ||y_i - x||^2, after each."""
+    drift_sgd: _builtins.float
+    noise_svr: _builtins.float
+    """Mean over pairs of successive steps of ||g' - g||^2 / 2, with g the raw gradients of their minibatches; absent if
+    there was one step only.
+    """
+    noise_sgd: _builtins.float
+    def __init__(
+        self,
+        *,
+        drift_svr: _builtins.float = ...,
+        drift_sgd: _builtins.float = ...,
+        noise_svr: _builtins.float | None = ...,
+        noise_sgd: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_noise_sgd", b"_noise_sgd", "_noise_svr", b"_noise_svr", "noise_sgd", b"noise_sgd", "noise_svr", b"noise_svr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_noise_sgd", b"_noise_sgd", "_noise_svr", b"_noise_svr", "drift_sgd", b"drift_sgd", "drift_svr", b"drift_svr", "noise_sgd", b"noise_sgd", "noise_svr", b"noise_svr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__noise_sgd: _TypeAlias = _typing.Literal["noise_sgd"]  # noqa: Y015
+    _WhichOneofArgType__noise_sgd: _TypeAlias = _typing.Literal["_noise_sgd", b"_noise_sgd"]  # noqa: Y015
+    _WhichOneofReturnType__noise_svr: _TypeAlias = _typing.Literal["noise_svr"]  # noqa: Y015
+    _WhichOneofArgType__noise_svr: _TypeAlias = _typing.Literal["_noise_svr", b"_noise_svr"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__noise_sgd) -> _WhichOneofReturnType__noise_sgd | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__noise_svr) -> _WhichOneofReturnType__noise_svr | None: ...
+
+Global___DriftMeasures: _TypeAlias = DriftMeasures  # noqa: Y015
 
 @_typing.final
 class UpdateProgressRequest(_message.Message):
