@@ -131,6 +131,11 @@ RUN_DIRECTORY = (
         "checkpoints/ledger/client-IIIII-round-RRRRRR.safetensors",
         "Variates that one of the older checkpoints needs.",
     ),
+    Entry(
+        "clients/IIIII/RRRRRR",
+        "Of a simulation that goes on: what client IIIII keeps of round RRRRRR beside its variate, as raw\n"
+        "bytes: what codecs left out, then its personal tensors. Removed when the run is finished.",
+    ),
     Entry("spool/", "Updates of the open round; removed when it closes, and at every start."),
     Entry(".lock", "Held by the server that writes here."),
 )
