@@ -132,9 +132,9 @@ RUN_DIRECTORY = (
         "Variates that one of the older checkpoints needs.",
     ),
     Entry(
-        "clients/IIIII/RRRRRR",
-        "Of a simulation that goes on: what client IIIII keeps of round RRRRRR beside its variate, as raw\n"
-        "bytes: what codecs left out, then its personal tensors. Removed when the run is finished.",
+        "clients/",
+        "Of a simulation that goes on, `IIIII/RRRRRR`: what client IIIII keeps of round RRRRRR beside its\n"
+        "variate, as raw bytes: what codecs left out, then its personal tensors. Removed at its end.",
     ),
     Entry("spool/", "Updates of the open round; removed when it closes, and at every start."),
     Entry(".lock", "Held by the server that writes here."),
