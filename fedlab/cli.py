@@ -26,7 +26,7 @@ from fedlab.models import cli as models
 from fedlab.plugins import cli as plugins
 from fedlab.theory import cli as theory
 from fedserver import presets
-from fedserver.cli import checked_option, resolve, run_options
+from fedserver.cli import checked_option, resolve, resume_option, run_options
 from fedserver.settings import Section
 from fedserver.worker.partition import class_counts, dirichlet_partition
 
@@ -75,12 +75,23 @@ def demo(
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
-@main.command(epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
+@main.command(
+    epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10 --jobs 2")
+)
 @run_options
 @training_options(Section.TRAINING)
+@resume_option
+@commandline.option(
+    Section.RUN,
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="n",
+    help="Clients that train at the same time, each in a process of its own. Results are the same.",
+)
 @commandline.log_options
-def simulate(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
-    """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
+def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **settings: Any) -> None:
+    """Run a federation on this machine, without sockets: same flags, same results, no waiting for processes.
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
@@ -89,7 +100,8 @@ def simulate(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit, on_devices(device, autocast))
+        where = on_devices(device, autocast)
+        run_simulation(config, run_dir, emit, where, jobs=jobs, resume=resume)
 
 
 @main.command(
@@ -99,8 +111,9 @@ def simulate(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
 )
 @run_options
 @training_options(Section.TRAINING)
+@resume_option
 @commandline.log_options
-def centralised(emit: Emit, device: str, autocast: str, **settings: Any) -> None:
+def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings: Any) -> None:
     """Train on the pooled data, for comparison: one client that has everything, a round per epoch.
 
     Takes the flags of fedserver run and writes the same run directory. Momentum starts at zero in each epoch.
@@ -114,7 +127,7 @@ def centralised(emit: Emit, device: str, autocast: str, **settings: Any) -> None
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit, on_devices(device, autocast))
+        run_simulation(config, run_dir, emit, on_devices(device, autocast), resume=resume)
 
 
 @main.command(epilog=commandline.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))

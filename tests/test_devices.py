@@ -25,7 +25,7 @@ from common.devices.choice import placed
 from common.devices.names import Found, candidates, device_of, require_device
 from common.devices.place import PROCESSOR, Place
 from common.devices.trial import _tried, failure
-from common.errors import ConfigError
+from common.errors import ConfigError, DivergedError
 from common.evaluate import evaluate
 from common.events import Event, unheard
 from common.models.build import build_model, tensor_specs
@@ -40,7 +40,6 @@ from fedclient.midround.file import MidRoundFile
 from fedclient.midround.saving import Saving
 from fedclient.replicas.identity import identified
 from fedclient.training.local_steps import LocalSteps
-from fedclient.training.outgoing import DivergedError
 from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer

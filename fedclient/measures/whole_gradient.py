@@ -17,6 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
+from common.errors import DivergedError
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat
 from common.tensors.torch_views import tensor_views

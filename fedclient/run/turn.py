@@ -6,8 +6,18 @@ phases.py says what follows from what; here it is done, with the server, the mod
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
-from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
+from common.errors import (
+    DivergedError,
+    Fault,
+    FedError,
+    RefusedError,
+    StateError,
+    SupersededError,
+    UnavailableError,
+    WireError,
+)
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.wire.chunks import START, Position
@@ -32,11 +42,10 @@ from fedclient.run import phases
 from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
 from fedclient.run.leaving import leaving_on_failure
-from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
+from fedclient.run.phases import Ended, Handing, LastBroadcast, Memory, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
-from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task
 
 PUSH_TRIES = 3
@@ -107,6 +116,16 @@ class Participant:
             self._resends = 0
             raise
         return self.phase.result if isinstance(self.phase, Ended) else None
+
+    @property
+    def memory(self) -> Memory:
+        """What it carries from round to round."""
+        return Memory() if isinstance(self.phase, Ended) else self.phase.memory
+
+    def recall(self, memory: Memory) -> None:
+        """Goes on from a memory that it took along, unless it has the same one itself."""
+        if replace(self.memory, broadcast=None) != memory:
+            self.phase = Waiting(memory)
 
     def rest(self) -> None:
         """Lets go of the last update, for a client whose server is never restarted."""
@@ -185,7 +204,7 @@ class Participant:
                 update = self._trainer.train(task, state)
         except DivergedError as error:
             self._emit(Diverged(round=task.round, reason=str(error)))
-            connection.decline(self._seat, task.round, str(error))
+            connection.decline(self._seat, task.round, str(error), diverged=True)
             self.phase = phases.diverged(training)
             return
         if training.memory.keeps_state:
@@ -208,7 +227,8 @@ class Participant:
         reply = self._send(connection, update, handing.arrived)
         if reply.outcome == "REJECTED":
             self._emit(UpdateRejected(round=update.round, reason=reply.message))
-            connection.decline(self._seat, update.round, reply.message)
+            diverged = reply.fault is Fault.NOT_FINITE
+            connection.decline(self._seat, update.round, reply.message, diverged=diverged)
         elif reply.outcome == "LATE":
             self._emit(UpdateLate(round=update.round))
         taken = reply.outcome in ("ACCEPTED", "DUPLICATE")

@@ -38,6 +38,8 @@ def simulate(
     progress: bool | None = None,
     device: str = CPU,
     autocast: str = OFF,
+    jobs: int = 1,
+    resume: bool = True,
     **settings: Unpack[Settings],
 ) -> Run:
     """Trains a whole federation in this process and returns the run; Ctrl-C ends it.
@@ -45,6 +47,8 @@ def simulate(
     Settings are those of `fedserver run`. `model` is a name, a module (which is copied and trained from its
     weights) or what makes one of a number of classes; `dataset` is a name, {"train": (images, labels),
     "test": ...} or what makes such a pair of a split's name. `device` and `autocast` are as for the flags.
+    `jobs` clients train at the same time, each in a process that is forked from this one; `resume` goes on
+    with a run that was begun in `run_dir`.
     """
     return start(
         model=model,
@@ -54,6 +58,8 @@ def simulate(
         progress=progress,
         device=device,
         autocast=autocast,
+        jobs=jobs,
+        resume=resume,
         **settings,
     ).wait()
 
@@ -67,6 +73,8 @@ def start(
     progress: bool | None = None,
     device: str = CPU,
     autocast: str = OFF,
+    jobs: int = 1,
+    resume: bool = True,
     **settings: Unpack[Settings],
 ) -> Simulation:
     """The same in the background: what it returns can be waited for and cancelled."""
@@ -80,7 +88,8 @@ def start(
         config = configured(settings, model=lent, dataset=data)  # type: ignore[arg-type]
         path = Path(run_dir) if run_dir is not None else _new_folder(config.algorithm)
         held = stack.pop_all()
-    return Simulation(path, factory, partial(_work, config, path, held, on_event, progress, *where))
+    work = partial(_work, config, path, held, on_event, progress, *where, jobs, resume)
+    return Simulation(path, factory, work)
 
 
 class Simulation:
@@ -92,6 +101,7 @@ class Simulation:
         factory: Callable[[int], nn.Module] | None,
         work: Callable[[], None],
     ) -> None:
+        """`work` is all of it; `factory` makes the model, where the caller lent one."""
         self.path = path
         self._factory = factory
         self._background = Background("the simulation", work)
@@ -126,6 +136,8 @@ def _work(
     progress: bool | None,
     device: str,
     autocast: str,
+    jobs: int,
+    resume: bool,
 ) -> None:
     """`held` keeps what the caller lent, until the end."""
     import torch
@@ -137,7 +149,8 @@ def _work(
     before = torch.get_num_threads()
     try:
         with held, bar(config, progress) as moved:
-            run_simulation(config, path, to_all(moved, on_event), on_devices(device, autocast))
+            emit, where = to_all(moved, on_event), on_devices(device, autocast)
+            run_simulation(config, path, emit, where, jobs=jobs, resume=resume)
     finally:
         datasets.forget()
         torch.set_num_threads(before)
