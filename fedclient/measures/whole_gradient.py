@@ -23,7 +23,7 @@ from common.tensors.layout import Flat
 from common.tensors.torch_views import tensor_views
 from fedclient.evaluation.evaluator import Loss
 from fedclient.training.local_steps import LocalSteps
-from fedclient.training.outgoing import DivergedError, require_finite
+from fedclient.training.outgoing import require_finite
 from fedclient.training.task import Task
 
 
