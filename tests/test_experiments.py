@@ -16,11 +16,14 @@ from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
 from common.events import Event, unheard
 from common.page.charts import Curves, HeatMap, View
+from fedlab.engine.cells import Cell
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.outcome import Kind, finished_run, marks, outcome_of, usable
+from fedlab.engine.running import run_cells
 from fedlab.events import RunFinished, RunsPlanned
 from fedlab.experiments import cli as experiments_cli
 from fedlab.experiments import paper
 from fedlab.experiments.bench import Bench
-from fedlab.experiments.cells import Cell, run_cells
 from fedlab.experiments.methods import METHODS
 from fedlab.experiments.reproduce import EXPERIMENTS, reproduce
 from fedlab.experiments.scales import SCALES, Column, Scale
@@ -52,7 +55,7 @@ def forked() -> Iterator[None]:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A bench whose experiments take seconds, with table 1 done."""
     folder = tmp_path_factory.mktemp("bench")
-    bench = Bench(SHORT, 1, 2, folder, "data", unheard)
+    bench = Bench(SHORT, 1, EngineChoice(jobs=2), folder, "data", unheard)
     reproduce("table1", bench, "fedlab reproduce table1")
     return bench
 
@@ -141,17 +144,47 @@ def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
     half.mkdir()
     (half / "config.json").write_text("{}")
     told: list[Event] = []
-    run_cells([cell, cell], tmp_path, 1, told.append)
+    run_cells([cell, cell], tmp_path, EngineChoice(jobs=1), told.append)
     assert told[0] == RunsPlanned(finished=0, total=1)
     assert told[1:] == [RunFinished(key=cell.key, done=1, total=1, seconds_left=0)]
-    assert cell.finished(tmp_path)
-    assert len(cell.read(tmp_path).rounds) == 1
+    assert len(finished_run(cell, tmp_path).rounds) == 1
 
 
-def test_a_cell_that_fails_says_why(tmp_path: Path) -> None:
-    cell = Cell.of({"svr": ["head"], "num_clients": 1})
+def test_a_cell_that_fails_or_diverges_is_an_outcome_and_not_the_end(tmp_path: Path) -> None:
+    small = {"model": "mlp", "num_clients": 1, "rounds": 2, "local_steps": 1}
+    good, wild = Cell.of(small), Cell.of(small | {"eta_l": 1e30})
+    bad = Cell.of({"svr": ["head"], "num_clients": 1})
+    cells = [bad, wild, good]
+    run_cells(cells, tmp_path, EngineChoice(jobs=1), unheard)
+    found = [outcome_of(cell, tmp_path) for cell in cells]
+    ends = [outcome for outcome in found if outcome is not None]
+    assert [outcome.kind for outcome in ends] == [Kind.FAILED, Kind.DIVERGED, Kind.FINISHED]
+    assert marks(ends) == f"failed, diverged (r. {ends[1].round})"
+    assert [len(run.rounds) for run in usable(ends)] == [2]
+    assert [outcome.shown(lambda run: str(len(run.rounds))) for outcome in ends][2] == "2"
     with pytest.raises(RunError, match=r"ended with code 2: Error: --svr 'head' selects no parameter"):
-        run_cells([cell], tmp_path, 1, unheard)
+        finished_run(bad, tmp_path)
+    with pytest.raises(RunError, match=r"diverged in round \d+: .*lower --eta-l"):
+        finished_run(wild, tmp_path)
+    told: list[Event] = []
+    run_cells(cells, tmp_path, EngineChoice(jobs=1), told.append)
+    assert told[0] == RunsPlanned(finished=2, total=3), "what diverged would diverge again"
+    assert [event.key for event in told if isinstance(event, RunFinished)] == [bad.key]
+
+
+def test_a_cell_that_may_stop_at_a_target_has_the_rounds_up_to_it_however_far_it_went(tmp_path: Path) -> None:
+    settings = {"model": "mlp", "num_clients": 1, "rounds": 3, "local_steps": 20}
+    run_cells([Cell.of(settings)], tmp_path, EngineChoice(jobs=1), unheard)
+    whole = finished_run(Cell.of(settings), tmp_path)
+    first, second, last = (record.accuracy or 0 for record in whole.rounds)
+    assert first < second <= last, "it learns"
+    stopped = outcome_of(Cell.of(settings, stop_at=second), tmp_path)
+    assert stopped is not None
+    assert (stopped.kind, stopped.round, stopped.mark) == (Kind.STOPPED, 2, "")
+    assert usable([stopped])[0].rounds == whole.rounds[:2]
+    beyond = outcome_of(Cell.of(settings, stop_at=1.1), tmp_path)
+    assert beyond is not None
+    assert beyond.kind is Kind.FINISHED
 
 
 def test_cells_differ_where_their_flags_do() -> None:

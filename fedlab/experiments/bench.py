@@ -11,7 +11,10 @@ from common.data import datasets
 from common.data.datasets import Dataset
 from common.events import Emit
 from common.page.page import Page
-from fedlab.experiments.cells import Cell, run_cells
+from fedlab.engine.cells import Cell
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.outcome import Kind, Outcome, finished_run, outcome_of
+from fedlab.engine.running import run_cells
 from fedlab.experiments.scales import Column, Scale
 from fedlab.reports import plots
 from fedlab.reports.runs import Run
@@ -24,7 +27,7 @@ class Bench:
 
     scale: Scale
     seeds: int
-    jobs: int
+    engine: EngineChoice
     folder: Path
     data_dir: str
     emit: Emit
@@ -43,12 +46,16 @@ class Bench:
         return Cell.of(self.scale.central(column, seed, self.runs, self.data_dir))
 
     def run(self, cells: Sequence[Cell]) -> None:
-        """Runs what is not there yet."""
-        run_cells(cells, self.runs, self.jobs, self.emit)
+        """Runs what has neither finished nor diverged; a cell that fails does not keep the others from it."""
+        run_cells(cells, self.runs, self.engine, self.emit)
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """What came of a cell; `fedlab.engine.outcome` says how tables use it."""
+        return outcome_of(cell, self.runs) or Outcome(kind=Kind.FAILED, reason="it has not run")
 
     def read(self, cell: Cell) -> Run:
-        """A finished run."""
-        return cell.read(self.runs)
+        """A finished run; raises for any other."""
+        return finished_run(cell, self.runs)
 
     def dataset(self, column: Column) -> Dataset:
         """The training examples of a column, at the size in which they were published."""

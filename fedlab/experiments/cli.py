@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,11 @@ from common import commandline
 from common.bit_rate import bits_per_second
 from common.events import Emit
 from common.wire.codec_choice import Codecs
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.cli import RUNS, engine_options
 from fedserver.cli import checked_option
 
 EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
-RUNS = "Runs"
-
-
-def jobs_option(function: Any) -> Any:
-    """How many runs at a time."""
-    return commandline.option(
-        RUNS, "--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]"
-    )(function)
 
 
 @click.command(
@@ -38,14 +31,14 @@ def jobs_option(function: Any) -> Any:
     RUNS, "--scale", type=click.Choice(("tiny", "small", "paper")), default="tiny", help="How large."
 )
 @commandline.option(RUNS, "--seeds", type=click.IntRange(1), default=1, help="Repetitions.")
-@jobs_option
+@engine_options
 @checked_option("data_dir", section=RUNS)
 @commandline.option(
     RUNS, "--out", type=click.Path(path_type=Path), help="Folder.  [default: runs/reproduce-SCALE]"
 )
 @commandline.log_options
 def reproduce(
-    what: str, scale: str, seeds: int, jobs: int | None, data_dir: str, out: Path | None, emit: Emit
+    what: str, scale: str, seeds: int, engine: EngineChoice, data_dir: str, out: Path | None, emit: Emit
 ) -> None:
     """Make a table or figure of the paper: runs, tables, pictures and one HTML report.
 
@@ -62,7 +55,7 @@ def reproduce(
         bench = Bench(
             scale=SCALES[scale],
             seeds=seeds,
-            jobs=jobs or os.cpu_count() or 1,
+            engine=engine,
             folder=out or Path("runs") / f"reproduce-{scale}",
             data_dir=str(Path(data_dir).absolute()),
             emit=tell,
@@ -96,7 +89,7 @@ def reproduce(
 @checked_option("eta_l", section=RUNS)
 @checked_option("alpha", section=RUNS, default=0.1)
 @checked_option("seed", section=RUNS)
-@jobs_option
+@engine_options
 @commandline.option(
     RUNS, "--out", type=click.Path(path_type=Path), help="Folder for the runs.  [default: runs/compare]"
 )
@@ -105,7 +98,7 @@ def compare(
     link: str,
     target: float,
     codecs: str,
-    jobs: int | None,
+    engine: EngineChoice,
     out: Path | None,
     as_json: bool,
     emit: Emit,
@@ -130,7 +123,7 @@ def compare(
     comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
     console = Console(stderr=as_json)
     with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
-        rows = run_all(comparison, out or Path("runs") / "compare", jobs or os.cpu_count() or 1, tell)
+        rows = run_all(comparison, out or Path("runs") / "compare", engine, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:

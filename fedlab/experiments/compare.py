@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from common.events import Emit
-from fedlab.experiments.cells import Cell, run_cells
+from fedlab.engine.cells import Cell
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.outcome import finished_run
+from fedlab.engine.running import run_cells
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.reports.runs import Run
 
@@ -67,8 +70,8 @@ class Comparison:
         )
 
 
-def compare(comparison: Comparison, folder: Path, jobs: int, emit: Emit) -> list[ComparisonRow]:
+def compare(comparison: Comparison, folder: Path, engine: EngineChoice, emit: Emit) -> list[ComparisonRow]:
     """Runs what has not been run yet, and returns a row for each method and codec."""
     cells = comparison.cells()
-    run_cells(list(cells.values()), folder, jobs, emit)
-    return comparison.rows({key: cell.read(folder) for key, cell in cells.items()})
+    run_cells(list(cells.values()), folder, engine, emit)
+    return comparison.rows({key: finished_run(cell, folder) for key, cell in cells.items()})

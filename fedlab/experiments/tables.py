@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 
 from common.page.charts import Curves, View
+from fedlab.engine.cells import Cell
 from fedlab.experiments import paper
 from fedlab.experiments.bench import Bench, Output, floats, spread
-from fedlab.experiments.cells import Cell
 from fedlab.experiments.methods import METHODS
 from fedlab.experiments.scales import Column
 from fedlab.reports.tables import Table
