@@ -20,6 +20,7 @@ FedError                    exit code 1
     OverdueError            a call without an answer from a server that answers others
   RunError                  the run itself cannot go on
   CancelledError            the program that started it has ended it
+  DivergedError             exit code 4: training left the finite numbers
   LeftOutError              exit code 3: a run is finished, but somebody who was to take part is not in it
 
 A message is one line: what was expected, what came, what to do.
@@ -42,6 +43,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     USAGE = 2
     LEFT_OUT = 3
+    DIVERGED = 4
     INTERRUPTED = 130
 
 
@@ -191,6 +193,12 @@ class RunError(FedError):
 
 class CancelledError(FedError):
     """The program that started something has ended it."""
+
+
+class DivergedError(FedError):
+    """Training left the finite numbers: the same settings would do so again."""
+
+    exit_code = ExitCode.DIVERGED
 
 
 class LeftOutError(FedError):

@@ -229,7 +229,7 @@ def test_errors_and_status_codes_are_one_table() -> None:
         errors.RunError,
     }
     here |= {errors.RefusedError}  # It ends the client; the server hears of it in an update's place.
-    here |= {errors.LeftOutError, errors.CancelledError}
+    here |= {errors.DivergedError, errors.LeftOutError, errors.CancelledError}
     by_grpc = {errors.TooLargeError, errors.NoConnectionError, errors.OverdueError}
     assert set(_kinds(FedError)) == crossing | here | by_grpc, "a new error needs a status"
     assert {CertificateError, JoinError} < crossing

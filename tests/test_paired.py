@@ -1,4 +1,4 @@
-"""Comparisons of methods with the same seeds: differences, intervals, bounds where a target was not reached."""
+"""Comparisons of methods with the same seeds: differences, intervals, bounds for targets not reached."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from fedlab.reports.paired import (
 
 
 def test_an_interval_lies_around_the_mean_and_does_not_depend_on_the_order_of_seeds() -> None:
-    values = [random.Random(3).gauss(5, 2) for _ in range(12)]
+    draw = random.Random(3)
+    values = [draw.gauss(5, 2) for _ in range(12)]
     found = interval(values)
     assert found.low is not None
     assert found.high is not None
-    assert min(values) < found.low < found.mean == pytest.approx(statistics.mean(values)) < found.high
+    assert min(values) < found.low < found.mean < found.high
+    assert found.mean == pytest.approx(statistics.mean(values))
     assert interval(sorted(values)) == interval(values[::-1]) == found
     shifted = interval([value + 10 for value in values])
     assert shifted.low == pytest.approx(found.low + 10)

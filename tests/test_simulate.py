@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from common.errors import ConfigError, RunError
-from common.events import unheard
+from common.errors import ConfigError, DivergedError, ExitCode
+from common.events import Event, unheard
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
+from fedserver.events.rounds import RunDiverged
 from tests.processes import Federation, without_metadata
 
 SETTINGS: dict[str, Any] = {
@@ -75,5 +76,13 @@ def test_a_simulation_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_a_simulation_that_diverges_ends_with_a_reason(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no client has an update to give"):
-        simulate(RunConfig(eta_l=1e30, rounds=2), tmp_path / "run", unheard)
+    said: list[Event] = []
+    with pytest.raises(DivergedError, match="round 1: no client has an update to give") as caught:
+        simulate(RunConfig(eta_l=1e30, rounds=2), tmp_path / "run", said.append)
+    assert caught.value.exit_code is ExitCode.DIVERGED
+    assert [event.round for event in said if isinstance(event, RunDiverged)] == [1]
+
+
+def test_an_x_that_leaves_the_finite_numbers_is_told_as_divergence(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match="is not finite any more"):
+        simulate(RunConfig(eta_g=1e300, rounds=3), tmp_path / "run", unheard)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from common.errors import RunError
+from common.errors import DivergedError, FedError, RunError
 from common.events import Event
 from fedserver.events.rounds import ClientExcused, QuorumLost, RoundHeldUp
 from fedserver.members.members import Members
@@ -33,9 +33,9 @@ class Supervised:
         """Client i hands in an update."""
         self.board.answer(i, Update("abc"[i], 3, steps=1, examples=1, loss=0.0))
 
-    def decline(self, i: int) -> None:
+    def decline(self, i: int, *, diverged: bool = False) -> None:
         """Client i has none."""
-        self.board.answer(i, Declined("abc"[i], 3, "the loss is nan"))
+        self.board.answer(i, Declined("abc"[i], 3, "the loss is nan", diverged))
 
     def leave(self, i: int) -> None:
         """Client i goes for good."""
@@ -136,6 +136,20 @@ def test_declining_is_no_update_and_a_round_that_too_many_decline_ends_at_once()
         it.decline(1)
 
     with pytest.raises(RunError, match="round 3: no client has an update to give: the loss is nan"):
+        supervised(act)
+
+
+@pytest.mark.parametrize(
+    ("diverged", "kind"), [((0, 1, 2), DivergedError), ((0, 1), DivergedError), ((0,), RunError)]
+)
+def test_a_round_that_too_many_diverge_in_ends_otherwise_than_one_that_fails(
+    diverged: tuple[int, ...], kind: type[FedError]
+) -> None:
+    async def act(it: Supervised) -> None:
+        for i in range(3):
+            it.decline(i, diverged=i in diverged)
+
+    with pytest.raises(kind, match="round 3: no client has an update to give"):
         supervised(act)
 
 

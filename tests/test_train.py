@@ -10,12 +10,12 @@ from torch import nn
 from common.algorithms import ALGORITHMS
 from common.data import datasets
 from common.data.batches import Batches
+from common.errors import DivergedError
 from common.models.build import build_model, classifier_names, tensor_specs
 from common.models.spec import ModelSpec
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import flatten
 from common.wire.encoding import Encoding
-from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
 from tests.rules import rules

@@ -80,7 +80,16 @@ class Server(Connection):
         position: Position = self._answer("progress", stored_update.round)
         return position
 
-    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False, rule: str = "") -> PushReply:
+    def decline(
+        self,
+        seat: Seat,
+        r: int,
+        reason: str,
+        *,
+        leaving: bool = False,
+        rule: str = "",
+        diverged: bool = False,
+    ) -> PushReply:
         """Heard."""
         reply: PushReply = self._answer("leave" if leaving else "decline", r, reason)
         return reply

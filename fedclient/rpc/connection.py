@@ -152,10 +152,19 @@ class Connection:
 
         return self._pushed(frames())
 
-    def decline(self, seat: Seat, r: int, reason: str, *, leaving: bool = False, rule: str = "") -> PushReply:
+    def decline(
+        self,
+        seat: Seat,
+        r: int,
+        reason: str,
+        *,
+        leaving: bool = False,
+        rule: str = "",
+        diverged: bool = False,
+    ) -> PushReply:
         """Says that there will be no update for this round or, if `leaving`, for any later one.
 
-        `rule` is the site's, if one forbids it.
+        `rule` is the site's, if one forbids it; `diverged`: training left the finite numbers.
         """
         declined = told(reason, self._data_dir)
         header = pb.UpdateHeader(
@@ -165,6 +174,7 @@ class Connection:
             declined=declined,
             leaving=leaving,
             refused_rule=rule,
+            diverged=diverged,
         )
         return self._pushed(iter([sealed(pb.UpdateFrame(header=header))]))
 

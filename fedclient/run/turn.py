@@ -7,7 +7,16 @@ from __future__ import annotations
 
 import time
 
-from common.errors import FedError, RefusedError, StateError, SupersededError, UnavailableError, WireError
+from common.errors import (
+    DivergedError,
+    Fault,
+    FedError,
+    RefusedError,
+    StateError,
+    SupersededError,
+    UnavailableError,
+    WireError,
+)
 from common.events import Emit
 from common.server_step.updates import reduced, write_c_from_move
 from common.wire.chunks import START, Position
@@ -35,7 +44,6 @@ from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training,
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
-from fedclient.training.outgoing import DivergedError
 from fedclient.training.task import Task
 
 PUSH_TRIES = 3
@@ -163,7 +171,7 @@ class Participant:
                 update = self._trainer.train(task, state)
         except DivergedError as error:
             self._emit(Diverged(round=task.round, reason=str(error)))
-            connection.decline(self._seat, task.round, str(error))
+            connection.decline(self._seat, task.round, str(error), diverged=True)
             self.phase = phases.diverged(training)
             return
         if training.memory.keeps_state:
@@ -186,7 +194,8 @@ class Participant:
         reply = self._send(connection, update, handing.arrived)
         if reply.outcome == "REJECTED":
             self._emit(UpdateRejected(round=update.round, reason=reply.message))
-            connection.decline(self._seat, update.round, reply.message)
+            diverged = reply.fault is Fault.NOT_FINITE
+            connection.decline(self._seat, update.round, reply.message, diverged=diverged)
         elif reply.outcome == "LATE":
             self._emit(UpdateLate(round=update.round))
         taken = reply.outcome in ("ACCEPTED", "DUPLICATE")

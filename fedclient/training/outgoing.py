@@ -9,14 +9,10 @@ import torch
 from torch import Tensor
 
 from common import seeds
-from common.errors import FedError
+from common.errors import DivergedError
 from common.tensors.layout import Flat, Purpose
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task
-
-
-class DivergedError(FedError):
-    """Training left the finite numbers."""
 
 
 def encode(task: Task, tensors: RoundTensors, steps: int, seed: int, index: int) -> Flat:

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from common import seeds
 from common.data.batches import Batches
+from common.errors import DivergedError
 from common.evaluate import evaluate
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
@@ -23,7 +24,7 @@ from fedclient.midround.saving import Saving, UnderWay, round_name
 from fedclient.training.freed_memory import kept_until_the_end
 from fedclient.training.local_steps import LocalSteps
 from fedclient.training.minibatches import Minibatches
-from fedclient.training.outgoing import DivergedError, encode, require_finite
+from fedclient.training.outgoing import encode, require_finite
 from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.round_tensors import RoundTensors
 from fedclient.training.task import Task, Update

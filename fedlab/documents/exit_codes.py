@@ -82,6 +82,13 @@ EXITS = (
         "`fedlab card` says who is in the model; decide whether to use it",
     ),
     Exit(
+        ExitCode.DIVERGED,
+        "fedserver run, fedlab simulate, fedlab centralised",
+        "Training left the finite numbers, at too many clients or in x itself. The rounds before count, "
+        "and the event `run_diverged` has the round.",
+        "a smaller `--eta-l` or `--eta-g`, in a new directory; the same command would diverge again",
+    ),
+    Exit(
         ExitCode.INTERRUPTED,
         ALL,
         "Ctrl-C ended it. A server or client has saved its state.",
@@ -111,6 +118,7 @@ fedserver run --num-clients 2 --run-dir runs/a
 case $? in
     0) echo "finished" ;;
     3) fedlab card runs/a/model.safetensors ;;   # finished, and somebody is not in it
+    4) echo "diverged" ;;                         # the same settings would do so again
     2) echo "wrong settings" ;;
     *) echo "not finished; the same command goes on" ;;
 esac

@@ -6,7 +6,6 @@ favour whoever fails most: its rounds are a bound, and so is what is made of the
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -102,9 +101,8 @@ def mean_speed_up(method: Mapping[int, Reached], baseline: Mapping[int, Reached]
     signs = {bound.sign for bound in bounds} - {""}
     if not bounds or len(bounds) < len(found) or len(signs) > 1:
         return None
-    return Bound(
-        math.exp(statistics.fmean(math.log(bound.value) for bound in bounds)), max(signs, default="")
-    )
+    mean = statistics.geometric_mean(bound.value for bound in bounds)
+    return Bound(mean, max(signs, default=""))
 
 
 Curve = tuple[Sequence[float], Sequence[float]]
@@ -126,6 +124,5 @@ def band(curves: Sequence[Curve]) -> Band:
     tables = [dict(zip(xs, ys, strict=True)) for xs, ys in curves]
     shared = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     values = [[table[x] for table in tables] for x in shared]
-    return Band(
-        shared, [statistics.fmean(v) for v in values], [min(v) for v in values], [max(v) for v in values]
-    )
+    means = [statistics.fmean(each) for each in values]
+    return Band(shared, means, [min(each) for each in values], [max(each) for each in values])

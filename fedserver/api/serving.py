@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Unpack
 
 from common.access import cli as access_cli
-from common.errors import ConfigError, RunError
+from common.errors import ConfigError, DivergedError, ExitCode, FedError, RunError
 from common.events import Emit, unheard
 from fedserver.api.heard import heard
 from fedserver.api.settings import Settings, configured, flags
@@ -119,8 +119,8 @@ class Server:
         if self._failure is not None:
             raise self._failure
         if self._process.returncode:
-            kind = ConfigError if self._process.returncode == 2 else RunError
-            raise kind(self._last.removeprefix("Error: "))
+            kinds: dict[int, type[FedError]] = {ExitCode.USAGE: ConfigError, ExitCode.DIVERGED: DivergedError}
+            raise kinds.get(self._process.returncode, RunError)(self._last.removeprefix("Error: "))
 
     def stop(self) -> None:
         """Asks it to end, with its state saved, and waits for that; the same settings go on from there."""

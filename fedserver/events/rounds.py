@@ -186,3 +186,14 @@ class RoundEvaluated(Event):
     def text(self) -> str:
         took = f"evaluated in {self.seconds:.1f} s"
         return f"round {self.round}/{self.rounds}: accuracy {self.accuracy:.2%}, {took}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDiverged(Event):
+    """Training left the finite numbers, and the run ends with the rounds before; exit code 4."""
+
+    level: ClassVar[Level] = Level.WARNING
+    reason: str
+
+    def text(self) -> str:
+        return f"round {self.round}: training has diverged; the rounds before it count"

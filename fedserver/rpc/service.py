@@ -161,7 +161,7 @@ class Service:
         reason = printable(header.declined, MAX_REASON)
         self._emit(UpdateDeclined(round=header.round, client=member.name, reason=reason))
         self._members.leases.answered(member.index)
-        return self._board.answer(member.index, Declined(member.name, header.round, reason))
+        return self._board.answer(member.index, Declined(member.name, header.round, reason, header.diverged))
 
     async def update_progress(self, data: bytes, caller: Caller) -> bytes:
         """How much of an update is here already."""

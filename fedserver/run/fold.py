@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.errors import RunError
+from common.errors import DivergedError
 from common.events import Emit
 from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.sites import SiteCounts
@@ -146,4 +146,4 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def _require_finite(r: int, layout: Layout, flat: Flat) -> None:
     for index, spec in enumerate(layout.specs):
         if not all_finite(layout.array(flat, index), spec.dtype):
-            raise RunError(f"round {r}: {spec.name} is not finite any more; lower --eta-l or --eta-g")
+            raise DivergedError(f"round {r}: {spec.name} is not finite any more; lower --eta-l or --eta-g")

@@ -49,6 +49,8 @@ class Declined:
     client: str
     round: int
     reason: str
+    diverged: bool = False
+    """Whether its training left the finite numbers."""
 
     @property
     def why(self) -> str:
@@ -197,6 +199,11 @@ class Round:
     def updates(self) -> dict[int, Update]:
         """Updates that are in, by client."""
         return {i: answer for i, answer in self.answers.items() if isinstance(answer, Update)}
+
+    def has_diverged(self, needed: int) -> bool:
+        """Whether training left the finite numbers at so many that too few others could have an update."""
+        diverged = [a for a in self.answers.values() if isinstance(a, Declined) and a.diverged]
+        return len(self.answers) - len(diverged) < max(needed, 1)
 
     def absent(self) -> dict[str, str]:
         """Who was drawn and has no update in it, and why."""

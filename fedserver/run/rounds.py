@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from common.errors import StateError
+from common.errors import DivergedError, StateError
 from common.events import Emit
 from common.metrics.choice import Metrics
 from common.records.rounds import RoundRecord, Seconds
@@ -21,7 +21,7 @@ from common.server_step.rules import Rules
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
 from fedserver.config import RunConfig
-from fedserver.events.rounds import RoundOpened
+from fedserver.events.rounds import RoundOpened, RunDiverged
 from fedserver.members.members import Members
 from fedserver.members.seats import restored
 from fedserver.members.watch import Watch
@@ -116,6 +116,8 @@ class Rounds:
             # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
         except Exception as error:
+            if isinstance(error, DivergedError):
+                self._emit(RunDiverged(round=self._board.number, reason=str(error)))
             await self._board.end(str(error))
             raise
         await self._board.end("")

@@ -10,7 +10,7 @@ import math
 import time
 from contextlib import suppress
 
-from common.errors import RunError
+from common.errors import DivergedError, RunError
 from common.events import Emit
 from fedserver.events.clients import ClientMissing, ClientsMissing
 from fedserver.events.rounds import ClientExcused, QuorumLost, QuorumMissed, RoundHeldUp
@@ -57,13 +57,14 @@ async def gathered(members: Members, quiet_s: float) -> int:
 def require_enough(current: Round, rule: WaitingRule, reasons: set[str]) -> None:
     """Raises for a round that everybody has answered, but too few with an update."""
     few, updates, drawn = " | ".join(sorted(reasons)[:3]), len(current.updates()), len(current.answers)
+    kind = DivergedError if current.has_diverged(rule.needed(drawn)) else RunError
     if not updates:
-        raise RunError(f"round {current.number}: no client has an update to give: {few}")
+        raise kind(f"round {current.number}: no client has an update to give: {few}")
     if updates < rule.needed(drawn) or current.gives_up:
         needed = f"--quorum {rule.quorum:g} needs {rule.needed(drawn)}"
         if rule.least:
             needed += f", and --min-clients {rule.least} clients that have not left"
-        raise RunError(
+        raise kind(
             f"round {current.number}: {updates} of {drawn} clients have an update to give; {needed}: {few}; "
             "the rounds before it count, and the same command goes on from there"
         )

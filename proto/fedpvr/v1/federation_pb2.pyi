@@ -725,6 +725,7 @@ class UpdateHeader(_message.Message):
     EVALUATION_FIELD_NUMBER: _builtins.int
     REFUSED_RULE_FIELD_NUMBER: _builtins.int
     CANARY_PULL_SECONDS_FIELD_NUMBER: _builtins.int
+    DIVERGED_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     client: _builtins.str
     round: _builtins.int
@@ -754,6 +755,8 @@ class UpdateHeader(_message.Message):
     """With `leaving`: the rule of the client's site that forbids to go on, a name of lower-case letters and "_"."""
     canary_pull_seconds: _builtins.float
     """In a rehearsal's update only: how long x took to come."""
+    diverged: _builtins.bool
+    """With `declined`: training left the finite numbers."""
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorSpec]:
         """Those of the round header with the update's codecs; CLIENT_CONTROL and, in a derived run, CONTROL left out."""
@@ -786,10 +789,11 @@ class UpdateHeader(_message.Message):
         evaluation: Global___SiteCounts | None = ...,
         refused_rule: _builtins.str = ...,
         canary_pull_seconds: _builtins.float | None = ...,
+        diverged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "evaluation", b"evaluation", "resume_from", b"resume_from", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "client", b"client", "declined", b"declined", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds", "_validation_accuracy", b"_validation_accuracy", "canary_pull_seconds", b"canary_pull_seconds", "client", b"client", "declined", b"declined", "diverged", b"diverged", "evaluation", b"evaluation", "examples", b"examples", "fingerprint", b"fingerprint", "leaving", b"leaving", "loss", b"loss", "refused_rule", b"refused_rule", "resume_from", b"resume_from", "round", b"round", "run_id", b"run_id", "steps", b"steps", "tensors", b"tensors", "train_seconds", b"train_seconds", "update_id", b"update_id", "validation_accuracy", b"validation_accuracy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__canary_pull_seconds: _TypeAlias = _typing.Literal["canary_pull_seconds"]  # noqa: Y015
     _WhichOneofArgType__canary_pull_seconds: _TypeAlias = _typing.Literal["_canary_pull_seconds", b"_canary_pull_seconds"]  # noqa: Y015
