@@ -22,6 +22,7 @@ from common.installation import extras
 from common.installation.cli import version_option
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
+from fedlab.paper import cli as paper
 from fedlab.plugins import cli as plugins
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
@@ -157,7 +158,8 @@ def list_presets(as_json: bool) -> None:
 
     from fedlab.console import show_presets
 
-    show_presets(table, Console())
+    norms = {preset: presets.normalisation(preset) for preset in presets.NAMES}
+    show_presets(table, norms, Console())
 
 
 @main.command(
@@ -214,4 +216,4 @@ def partition(
 main.add_command(plugins.plugins)
 main.add_command(models.model)
 main.add_command(experiments.compare)
-main.add_command(experiments.reproduce)
+main.add_command(paper.reproduce)

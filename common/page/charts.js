@@ -59,7 +59,9 @@ const curves = (holder, chart) => {
   const every = () => [...new Set(shown().flatMap((name) => points(name).map(([x]) => x)))].sort((a, b) => a - b);
 
   const draw = (pen, width, height) => {
-    const all = shown().flatMap(points), ys = all.map(([, y]) => y), xs = all.map(([x]) => x);
+    const bands = shown().filter((name) => view.bands[name]);
+    const all = shown().flatMap(points), xs = all.map(([x]) => x);
+    const ys = all.map(([, y]) => y).concat(bands.flatMap((name) => view.bands[name].flat()).filter((y) => y !== null));
     let low = view.log ? least(ys.filter((y) => y > 0), Infinity) : least(ys, 0);
     let high = most(ys, -Infinity);
     if (!all.length || !Number.isFinite(low)) { low = 0; high = 1; }
@@ -76,16 +78,27 @@ const curves = (holder, chart) => {
     const [marksY] = ticks(low, high, (frame.bottom - frame.top) / 34, view.log && high - low >= 1);
     axes(pen, frame, marksX, marksY.map((y) => (view.log ? 10 ** y : y)), number, wordY, toX, toY);
     pen.fillText(view.x, (frame.left + frame.right) / 2, height - 10);
+    bands.forEach((name) => {
+      const [low, high] = view.bands[name], at = view.series[name][0].map((x, k) => [x, low[k], high[k]]);
+      const known = at.filter(([, from, to]) => from !== null && to !== null);
+      pen.fillStyle = ink(`s${names.indexOf(name) % 8}`);
+      pen.globalAlpha = 0.15;
+      pen.beginPath();
+      known.forEach(([x, , to], n) => pen[n ? "lineTo" : "moveTo"](toX(x), toY(to)));
+      known.reverse().forEach(([x, from]) => pen.lineTo(toX(x), toY(from)));
+      pen.fill();
+      pen.globalAlpha = 1;
+    });
     shown().forEach((name) => {
       const k = names.indexOf(name), line = points(name);
       pen.strokeStyle = pen.fillStyle = ink(`s${k % 8}`);
       pen.lineWidth = 2;
       pen.setLineDash(k % 2 ? [7, 4] : []); // So that one line under another is seen.
       pen.beginPath();
-      line.forEach(([x, y], n) => pen[n ? "lineTo" : "moveTo"](toX(x), toY(y)));
+      if (!view.points) line.forEach(([x, y], n) => pen[n ? "lineTo" : "moveTo"](toX(x), toY(y)));
       pen.stroke();
       pen.setLineDash([]);
-      if (line.length <= 40) line.forEach(([x, y]) => { pen.beginPath(); pen.arc(toX(x), toY(y), 2.2, 0, 7); pen.fill(); });
+      if (line.length <= 40 || view.points) line.forEach(([x, y]) => { pen.beginPath(); pen.arc(toX(x), toY(y), 2.2, 0, 7); pen.fill(); });
     });
     if (at === null) return;
     pen.strokeStyle = ink("soft");

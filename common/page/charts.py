@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 Numbers = Sequence[float]
@@ -25,6 +25,10 @@ class View:
     percent: bool = False
     """Whether y is a share, shown in per cent."""
     log: bool = False
+    bands: Mapping[str, tuple[Numbers, Numbers]] = field(default_factory=dict)
+    """Of some lines, from where to where values lie at each x."""
+    points: bool = False
+    """Whether points are not joined by a line."""
 
 
 @dataclass(frozen=True, kw_only=True)

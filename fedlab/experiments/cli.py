@@ -17,54 +17,6 @@ from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
 from fedserver.cli import checked_option
 
-EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
-
-
-@click.command(
-    cls=commandline.Command,
-    epilog=commandline.example(
-        "fedlab reproduce table1 --scale tiny", "fedlab reproduce table1 --scale small --seeds 3"
-    ),
-)
-@click.argument("what", type=click.Choice(EXPERIMENTS))
-@commandline.option(
-    RUNS, "--scale", type=click.Choice(("tiny", "small", "paper")), default="tiny", help="How large."
-)
-@commandline.option(RUNS, "--seeds", type=click.IntRange(1), default=1, help="Repetitions.")
-@engine_options
-@checked_option("data_dir", section=RUNS)
-@commandline.option(
-    RUNS, "--out", type=click.Path(path_type=Path), help="Folder.  [default: runs/reproduce-SCALE]"
-)
-@commandline.log_options
-def reproduce(
-    what: str, scale: str, seeds: int, engine: EngineChoice, data_dir: str, out: Path | None, emit: Emit
-) -> None:
-    """Make a table or figure of the paper: runs, tables, pictures and one HTML report.
-
-    Can be interrupted and started again: finished runs are kept, and shared between experiments of a scale.
-    """
-    from rich.console import Console
-
-    from fedlab.experiments.bench import Bench
-    from fedlab.experiments.reproduce import reproduce as make
-    from fedlab.experiments.scales import SCALES
-    from fedlab.progress import bars_for
-
-    with commandline.stopped_by_signals(), bars_for(emit, Console()) as tell:
-        bench = Bench(
-            scale=SCALES[scale],
-            seeds=seeds,
-            engine=engine,
-            folder=out or Path("runs") / f"reproduce-{scale}",
-            data_dir=str(Path(data_dir).absolute()),
-            emit=tell,
-        )
-        made = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
-    for title, table in made.tables.items():
-        click.echo(f"{title}\n{table.markdown()}")
-    click.echo(f"report: {made.report}")
-
 
 @click.command(
     cls=commandline.Command,
