@@ -62,6 +62,17 @@ class RunsPlanned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterJoined(Event):
+    """Runs are about to start on the nodes of a cluster."""
+
+    nodes: int
+    cpus: int
+
+    def text(self) -> str:
+        return f"runs go to {self.nodes} nodes with {self.cpus} CPUs"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
     """A run of an experiment has ended."""
 

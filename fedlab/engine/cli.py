@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from common import commandline
-from fedlab.engine.choice import EngineChoice
+from fedlab.engine.choice import ENGINES, EngineChoice
 
 RUNS = "Runs"
 
@@ -17,10 +17,30 @@ def engine_options(function: Any) -> Any:
     """The flags for engines; the command gets what they choose as `engine`."""
 
     @functools.wraps(function)
-    def command(*args: Any, jobs: int | None, **kwargs: Any) -> Any:
-        engine = EngineChoice() if jobs is None else EngineChoice(jobs=jobs)
-        return function(*args, engine=engine, **kwargs)
+    def command(*args: Any, engine: str, jobs: int | None, ray_address: str | None, **kwargs: Any) -> Any:
+        chosen = EngineChoice(name=engine, jobs=jobs, ray_address=ray_address)
+        return function(*args, engine=chosen, **kwargs)
 
-    return commandline.option(
+    for decorate in reversed(_OPTIONS):
+        command = decorate(command)
+    return command
+
+
+_OPTIONS = (
+    commandline.option(
         RUNS, "--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]"
-    )(command)
+    ),
+    commandline.option(
+        RUNS,
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="local",
+        help="Where they run: as processes of this machine, or on the nodes of a Ray cluster.",
+    ),
+    commandline.option(
+        RUNS,
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Head of the cluster, or auto.  [default: RAY_ADDRESS, or this machine alone]",
+    ),
+)
