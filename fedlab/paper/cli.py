@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,7 +130,7 @@ def _plan(
     first = {run.model: run for run in plan.distinct(planned)}
     device = plan.rates(given, list(first))
     here = {model: images_per_second(run) for model, run in first.items()}
-    jobs = study.bench.engine.jobs
+    jobs = study.bench.engine.jobs or os.cpu_count() or 1
     if as_json:
         click.echo(json.dumps(console.plan_document(planned, here, device, jobs), indent=2))
     else:

@@ -119,13 +119,18 @@ def show_plan(
             words = [f"{name} {_word(run.settings[name])}" for name in SHOWN if name in run.settings]
             hours = seconds([run], here) / 3600
             console.print(f"  {hours:10.2f} h  {', '.join(words)}", highlight=False, soft_wrap=True)
-    table = Table("item", "runs", "not needed before", "images", f"here, {jobs} at a time", "on the device")
+    table = Table("item", "runs", "new", "images", f"here, {jobs} at a time", "on the device")
     total = distinct(planned)
     for name, runs, new in [*((i.name, i.runs, i.new) for i in planned), ("total", total, len(total))]:
         on_device = _time(seconds(runs, device)) if device else "-"
         images = sum(run.images for run in runs)
         table.add_row(
-            name, str(len(runs)), str(new), f"{images:,}", _time(seconds(runs, here) / jobs), on_device
+            name,
+            str(len(runs)),
+            str(new),
+            f"{images / 1e6:,.1f} M",
+            _time(seconds(runs, here) / jobs),
+            on_device,
         )
     console.print(table)
     console.print(FORMULA, highlight=False)

@@ -45,9 +45,13 @@ def _curves(chart: Curves) -> Figure:
     for label, (xs, ys) in view.series.items():
         unit = 100 if view.percent else 1
         known = [(x, unit * y) for x, y in zip(xs, ys, strict=True) if y is not None]
-        line = "" if view.points else "-"
         (drawn,) = axes.plot(
-            [x for x, _ in known], [y for _, y in known], line, label=label, marker="o", markersize=2.5
+            [x for x, _ in known],
+            [y for _, y in known],
+            linestyle="none" if view.points else "-",
+            label=label,
+            marker="o",
+            markersize=2.5,
         )
         if label in view.bands:
             low, high = ([unit * y for y in edge] for edge in view.bands[label])
