@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-INIT, BATCHES, AUGMENT, DROPOUT, VALIDATION, CALIBRATION, CODEC_UP, CODEC_DOWN, SELECTION = range(9)
+INIT, BATCHES, AUGMENT, DROPOUT, VALIDATION, CALIBRATION, CODEC_UP, CODEC_DOWN, SELECTION, PROBE = range(10)
 """What a stream is for, so that two of them never coincide."""
 
 

@@ -26,7 +26,7 @@ from common.events import Emit, to_all, unheard
 from common.models.build import build_model
 from common.models.names import BUILT_IN
 from common.models.spec import ModelSpec
-from common.records.conformal import PredictionSets
+from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, Layout
 from common.tensors.torch_views import bind
@@ -51,7 +51,7 @@ from fedserver.live.snapshot import Frame, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 from fedserver.worker.__main__ import Worker
-from fedserver.worker.messages import Prepared, Similarity
+from fedserver.worker.messages import CompareModels, Prepared, Similarity
 
 
 def simulate(config: RunConfig, run_path: Path, emit: Emit) -> None:
@@ -183,13 +183,14 @@ class _InProcessWorker:
         """Accuracy and loss on the test set."""
         return await asyncio.to_thread(self._worker.evaluate, flat)
 
-    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
+    async def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
         """Conformal prediction sets on the test set."""
-        return await asyncio.to_thread(self._worker.conformal, flat, seed)
+        return await asyncio.to_thread(self._worker.conformal, flat, clients)
 
-    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
+    async def cka(self, updates: Sequence[Path], num_images: int, estimator: str) -> Similarity:
         """Similarity of client models."""
-        return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)
+        question = CompareModels.of(updates, num_images, estimator)
+        return await asyncio.to_thread(self._worker.cka, question)
 
     async def rest(self) -> None:
         """There is no process to end."""

@@ -15,13 +15,14 @@ from common.wire.codec_choice import Codecs
 from fedserver.settings import BELOW_1, COUNT, NOT_NEGATIVE, POSITIVE, Limit, Section, about, at_most, flag
 from fedserver.task import Task
 from fedserver.tensors.settings import TensorSettings
+from fedserver.worker.analyses.settings import AnalysisSettings
 
 START, RUN, DATA, MODEL, TRAINING, PARTICIPATION, WIRE, SECURITY = Section
 MAX_CLIENTS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Task, TensorSettings):
+class RunConfig(AnalysisSettings, Task, TensorSettings):
     """Settings of one run, in the paper's symbols where it has one."""
 
     num_clients: int = START.setting(
@@ -53,11 +54,6 @@ class RunConfig(Task, TensorSettings):
         1, "Evaluate after every n-th round, and always after the last; 0: only then.", NOT_NEGATIVE
     )
     eval_async: bool = RUN.setting(False, "Let no round wait for evaluations; some are skipped then.")
-    cka: int = RUN.setting(
-        0,
-        "Compare client models by CKA on this many test images wherever x is evaluated; 0: do not.",
-        Limit(lambda n: n == 0 or n >= 2, "must be 0 or at least 2"),
-    )
 
     data_dir: str = DATA.setting(
         "data", "Where data sets that are not built in are read from and downloaded to.", metavar="DIR"
@@ -180,8 +176,11 @@ class RunConfig(Task, TensorSettings):
     def __post_init__(self) -> None:
         for each in fields(self):
             about(each).require(each.name, getattr(self, each.name))
-        self.check_task(self.dataset, partition=self.partition, image_size=self.image_size, cka=self.cka)
-        self.check_tensors(self.cka, None if self.has_task else self.best)
+        self.check_task(
+            self.dataset, partition=self.partition, image_size=self.image_size, **self.needing_data()
+        )
+        self.check_tensors(None if self.has_task else self.best)
+        self.check_analyses(self.validation, self.personal)
         self._check_clients()
         self._check_training()
         self._check_algorithm(ALGORITHMS[self.algorithm])

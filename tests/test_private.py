@@ -23,6 +23,7 @@ FOR_PEOPLE = {
     "traffic.json",
     "traffic.jsonl",
     "conformal.json",
+    "cka.jsonl",
     "live.json",
     "events.jsonl",
 }

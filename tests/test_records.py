@@ -28,7 +28,7 @@ from common.records.base import FORMAT
 from common.records.provenance import Provenance, read_provenance
 from common.records.rounds import Evaluation, Norms, RoundRecord, read_rounds
 from common.records.run import RunRecord, read_run_record
-from common.records.traffic import RoundTraffic, cut_traffic, read_traffic
+from common.records.traffic import RoundTraffic, cut_lines, read_traffic
 from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Layout, Purpose, TensorSpec
@@ -40,7 +40,7 @@ from fedserver.config import RunConfig
 from fedserver.store.checkpoints import Checkpoint, Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.variates import Variates
-from fedserver.worker.messages import CompareModels, Reply, Request, encoded, reply_of, request_of
+from fedserver.worker.messages import CompareModels, Reply, Request, Similarity, encoded, reply_of, request_of
 from tests.fuzz import known
 
 ROOT = Path(__file__).parent.parent
@@ -123,19 +123,8 @@ def test_a_checkpoints_note_does_not_grow_with_clients_times_tensors(tmp_path: P
 
 
 def test_every_file_of_a_run_directory_is_in_the_document(tmp_path: Path) -> None:
-    flags = [
-        "--num-clients",
-        "2",
-        "--rounds",
-        "2",
-        "--local-steps",
-        "1",
-        "--algorithm",
-        "feddyn",
-        "--best",
-        "loss",
-    ]
-    result = CliRunner().invoke(cli.main, ["simulate", *flags, "--run-dir", str(tmp_path / "run")])
+    flags = "--num-clients 2 --rounds 2 --local-steps 1 --algorithm feddyn --best loss --cka 10"
+    result = CliRunner().invoke(cli.main, ["simulate", *flags.split(), "--run-dir", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     patterns = [re.escape(entry.name) for entry in document.RUN_DIRECTORY]
     patterns = [re.sub("RRRRRR|IIIII", r"\\d+", p) + ("" if p.endswith("/") else "$") for p in patterns]
@@ -165,15 +154,15 @@ def test_requests_and_replies_of_the_worker_travel_as_they_are() -> None:
     for request in (
         Request(prepare=RunConfig(batch_size=None, svr=("head",), codec=("int8",)), flat=False),
         Request(evaluate=True, flat=True),
-        Request(conformal=7, flat=True),
-        Request(cka=CompareModels(updates=("a", "b"), num_images=10)),
+        Request(conformal=(0, 7), flat=True),
+        Request(cka=CompareModels(updates=("a", "b"), num_images=10, estimator="debiased")),
     ):
         assert request_of(encoded(request)) == request
     found = Evaluation(accuracy=0.5, loss=None, class_accuracy=(None, 0.5))
     for reply in (
         Reply(built=known.PREPARED.built()),
         Reply(evaluation=found),
-        Reply(similarity={"a": None}),
+        Reply(similarity=Similarity(images=4, minibatches=1, layers={"a": ((1.0, None), (None, 1.0))})),
     ):
         assert reply_of(encoded(reply)) == reply
 
@@ -187,14 +176,14 @@ def test_lines_of_rounds_that_did_not_count_are_cut_off(tmp_path: Path) -> None:
     json_files.write_lines(path, [replace(detail, round=r) for r in (1, 2, 3)])
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
-    cut_traffic(tmp_path, 3)
+    cut_lines(path, 3)
     assert path.read_bytes() == whole, "a line that was cut off is dropped"
-    cut_traffic(tmp_path, 2)
+    cut_lines(path, 2)
     assert [line.round for line in read_traffic(tmp_path)] == [1, 2]
-    cut_traffic(tmp_path, 0)
+    cut_lines(path, 0)
     assert path.read_bytes() == b""
     path.unlink()
-    cut_traffic(tmp_path, 0)
+    cut_lines(path, 0)
 
 
 def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:

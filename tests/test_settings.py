@@ -125,7 +125,7 @@ def test_the_algorithm_says_which_settings_go_with_it() -> None:
     ("settings", "message"),
     [
         ({"quorum": 0.0}, "--quorum must be above 0 and at most 1, got 0.0"),
-        ({"cka": 1}, "--cka must be 0 or at least 2, got 1"),
+        ({"cka": 1}, "--cka must be 0 or at least 4, got 1"),
         ({"lease": 0.0}, "--lease must be positive, got 0.0"),
         ({"validation": 1.0}, "--validation must be from 0 to below 1, got 1.0"),
         ({"min_clients": 5}, "--min-clients must be at most --num-clients, got 5 of 4"),

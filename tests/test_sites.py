@@ -20,12 +20,12 @@ from safetensors.numpy import load_file
 from torch.nn import functional as F
 
 from common.data import datasets
+from common.data.held_out import stratified
 from common.errors import ConfigError, DataError, RefusedError, RunError, WireError
 from common.events import unheard
 from common.metrics.message import from_message, to_message
 from common.records.sites import SiteCounts
 from fedclient.evaluation.evaluator import Evaluator
-from fedclient.evaluation.split import stratified
 from fedclient.evaluation.transform import transformed
 from fedclient.own_data import OwnDataset
 from fedclient.site import Site

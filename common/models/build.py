@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -101,12 +101,18 @@ def tensor_specs(model: nn.Module) -> list[TensorSpec]:
 
 def classifier_names(model: nn.Module) -> list[str]:
     """Names of the classifier's parameters, the default S_svr of FedPVR; empty if the model does not tell."""
-    modules = getattr(model, "classifier_modules", None)
-    if modules is None:
-        last_owner = [name.rpartition(".")[0] for name, _ in model.named_parameters()][-1]
-        # Parameters of the root itself do not tell which of them classify.
-        modules = [last_owner] if last_owner else []
-    return [name for name, _ in model.named_parameters() if name.startswith(tuple(f"{m}." for m in modules))]
+    owners = tuple(f"{module}." for module in classifier_modules(model))
+    return [name for name, _ in model.named_parameters() if name.startswith(owners)]
+
+
+def classifier_modules(model: nn.Module) -> Sequence[str]:
+    """Names of the modules that the classifier consists of; empty if the model does not tell."""
+    told: Sequence[str] | None = getattr(model, "classifier_modules", None)
+    if told is not None:
+        return told
+    last_owner = [name.rpartition(".")[0] for name, _ in model.named_parameters()][-1]
+    # Parameters of the root itself do not tell which of them classify.
+    return [last_owner] if last_owner else []
 
 
 def check_fit(model: nn.Module, images: torch.Tensor, spec: ModelSpec) -> None:

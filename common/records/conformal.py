@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from common import json_files
-from common.records.base import Record
+from common.records.base import Count, Record
 
 CONFORMAL = "conformal.json"
 
@@ -32,6 +32,14 @@ class ConformalRecord(Record):
 
     sets: tuple[PredictionSets, ...]
     """One for each kappa. In format 1 the document was this list."""
+    calibration: str | None = None
+    """What tau was chosen on: `validation`, the examples that clients with a shard of the server's data keep
+    aside, or `test-half`, half of the test set, as it is where nothing is kept aside. Earlier releases, which
+    do not say, took half of the test set."""
+    calibration_examples: Count | None = None
+    """How many these were."""
+    test_examples: Count | None = None
+    """How many others coverage and size are of."""
 
     @classmethod
     def from_first(cls, value: Any) -> Any:
@@ -39,7 +47,7 @@ class ConformalRecord(Record):
         return {"sets": value}
 
 
-def read_conformal(run_dir: Path) -> tuple[PredictionSets, ...]:
+def read_conformal(run_dir: Path) -> ConformalRecord:
     """The prediction sets of a run; empty for one that is not finished."""
     path = run_dir / CONFORMAL
-    return json_files.read(path, ConformalRecord).sets if path.exists() else ()
+    return json_files.read(path, ConformalRecord) if path.exists() else ConformalRecord(sets=())

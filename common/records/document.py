@@ -12,6 +12,7 @@ from typing import get_args
 from common.live.record import EVENTS, LIVE, LiveRecord, LoggedEvent
 from common.records.base import FORMAT, described, members
 from common.records.checkpoint import CheckpointNote
+from common.records.cka import CKA, CkaRecord
 from common.records.client import (
     APPROVALS,
     OUTBOX,
@@ -81,6 +82,12 @@ RUN_DIRECTORY = (
     Entry("config.json", "The settings, what came of them, and who has which seat.", RunRecord),
     Entry("rounds.jsonl", "One closed round a line.", RoundRecord),
     Entry("traffic.jsonl", "The bytes of one closed round a line, in full detail.", RoundTraffic),
+    Entry(
+        CKA,
+        "With --cka: how alike the models of clients were, pair by pair, one line for a closed round after\n"
+        "which x was evaluated. It counts with its round, as a line of traffic.jsonl does.",
+        CkaRecord,
+    ),
     Entry("traffic.json", "The bytes since the server started; written when it ends.", TrafficRecord),
     Entry(
         LIVE,

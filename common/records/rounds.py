@@ -23,6 +23,8 @@ class Evaluation:
     """Mean cross-entropy; None where it is not finite."""
     class_accuracy: tuple[float | None, ...]
     """Accuracy on the examples of each class; None for a class without any."""
+    probe_accuracy: float | None = None
+    """The same as `accuracy` with a new classifier, trained on examples of all clients; if there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,11 @@ class RoundRecord(Record):
     """Mean cross-entropy of the same; null also where it is not finite."""
     class_accuracy: tuple[float | None, ...] | None = None
     """Accuracy by class, null for a class without test examples; left out where x was not evaluated."""
+    probe_accuracy: float | None = None
+    """With --probe: accuracy on the test set of a logistic regression on x's features (what its classifier
+    gets) that was trained on examples of all clients; left out where x was not evaluated."""
+    head_gap: float | None = None
+    """The same less `accuracy`: what a better classifier on the same features would win."""
     updates: Positive
     """Updates that entered x."""
     clipped: dict[str, float | None] | None = None
@@ -108,6 +115,8 @@ class RoundRecord(Record):
             accuracy=found.accuracy,
             loss=found.loss,
             class_accuracy=found.class_accuracy,
+            probe_accuracy=found.probe_accuracy,
+            head_gap=None if found.probe_accuracy is None else found.probe_accuracy - found.accuracy,
             seconds=replace(self.seconds, evaluate=seconds),
         )
 

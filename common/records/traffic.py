@@ -112,15 +112,15 @@ def read_traffic(run_dir: Path) -> Iterator[RoundTraffic]:
     return json_files.read_lines(path if path.exists() else run_dir / "rounds.jsonl", RoundTraffic)
 
 
-def round_of_traffic(line: bytes) -> int | None:
-    """The round of a line of traffic.jsonl by its beginning; None if it, or the end, is not that of one."""
+def round_of_line(line: bytes) -> int | None:
+    """The round of a line by its beginning; None if it, or the end, is not that of a record."""
     begins = _BEGINNING.match(line)
     return int(begins[1]) if begins and line.endswith(b"}\n") else None
 
 
-def cut_traffic(run_dir: Path, last: int) -> None:
-    """Cuts traffic.jsonl off behind a round. Its lines are long; only their beginnings are looked at."""
-    path, end = run_dir / TRAFFIC_LINES, 0
+def cut_lines(path: Path, last: int) -> None:
+    """Cuts a file of rounds off behind one of them. Lines may be long; only beginnings are looked at."""
+    end = 0
     if not path.exists():
         return
     with path.open("rb+") as file:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
+from common.data.held_out import held_out_count
 from common.errors import ConfigError, WireError, WrongRunError, printable
 from common.server_step.robust import Robustness
 from common.tensors.layout import Layout, Purpose
@@ -87,7 +88,7 @@ class Rules:
 
     def held_out(self, examples: int) -> int:
         """Examples that a client of so many keeps for validation; it trains on one at least."""
-        return min(round(self.validation * examples), examples - 1)
+        return held_out_count(self.validation, examples)
 
     def batch(self, examples: int) -> int:
         """Examples in each step of a client that trains on so many."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from common import seeds
 from common.data.batches import Batches
 from common.data.datasets import Labels
+from common.data.held_out import split, stratified
 from common.server_step.rules import Rules
-from fedclient.evaluation.split import stratified
 from fedclient.training.augment import Augmenter, drawn
 
 
@@ -38,10 +38,7 @@ class Minibatches:
         if held_out and self._by_class:
             random = seeds.stream(self._seed, seeds.VALIDATION, self._index)
             return stratified(self._batches.labels.cpu().numpy(), held_out, random)
-        if not held_out:
-            return np.arange(n), np.arange(0)
-        order = seeds.stream(self._seed, seeds.VALIDATION, self._index).permutation(n)
-        return np.sort(order[held_out:]), np.sort(order[:held_out])
+        return split(n, held_out, self._seed, self._index)
 
     def work(self, rules: Rules) -> tuple[int, int]:
         """How many steps a round has, and how many examples are in each."""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from common import json_files
 from common.errors import RunError, StateError
-from common.records.conformal import CONFORMAL
+from common.records.conformal import CONFORMAL, ConformalRecord
 from common.records.rounds import read_rounds
 from fedlab.engine.cells import Cell
 from fedlab.reports.runs import Run, read_run
@@ -141,7 +141,11 @@ def _whole(run: Run, stop_at: float | None) -> Outcome | None:
     reached = None if stop_at is None else run.rounds_to(stop_at)
     if reached is not None and reached != run.config.others.get("rounds"):
         rounds = [record for record in run.rounds if record.round <= reached]
-        return Outcome(kind=Kind.STOPPED, run=replace(run, rounds=rounds, conformal=()), round=reached)
+        return Outcome(
+            kind=Kind.STOPPED,
+            run=replace(run, rounds=rounds, calibrated=ConformalRecord(sets=())),
+            round=reached,
+        )
     return Outcome(kind=Kind.FINISHED, run=run) if (run.path / CONFORMAL).exists() else None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from common.page.page import Page
 from fedlab.paper.catalogue import Item
 from fedlab.paper.columns import COLUMNS, Column
-from fedlab.paper.items import concept, conformal, drift, heterogeneity, svr_start, tables
+from fedlab.paper.items import concept, conformal, drift, heterogeneity, similarity, svr_start, tables
 from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import stand_ins
 from fedlab.paper.study import Study, Wanted
@@ -31,7 +31,7 @@ MAKERS = {
     "tableC2": Maker(heterogeneity.no_runs, tables.step_sizes),
     "fig1": Maker(concept.runs, concept.fig1),
     "fig2a": Maker(heterogeneity.no_runs, heterogeneity.fig2a),
-    "fig2b": Maker(drift.fig2_runs, drift.fig2c),
+    "fig2b": Maker(drift.fig2_runs, similarity.fig2b),
     "fig2c": Maker(drift.fig2_runs, drift.fig2c),
     "fig3": Maker(conformal.runs, conformal.fig3),
     "fig4": Maker(drift.compared_runs, drift.diversity_and_learning),

@@ -177,7 +177,7 @@ TINY = Scale(
             dataset="digits", model="resnet8", target=0.7, options={**_NARROW, **_TINY_FEW}, examples=400
         ),
     ),
-    cka=128,
+    cka=256,
 )
 SMALL = Scale(
     name="small",

@@ -57,8 +57,19 @@ def _views(runs: Mapping[str, Run], link: str, speed: float) -> list[View]:
             series=_over_rounds(runs, lambda record: record.validation_accuracy),
             percent=True,
         ),
+        *_head_gap(runs),
     ]
     return [view for view in views if view.series]
+
+
+def _head_gap(runs: Mapping[str, Run]) -> list[View]:
+    """What another classifier on the same features would win, of the runs with --probe."""
+    gap = _over_rounds(runs, lambda record: record.head_gap)
+    probe = _over_rounds(runs, lambda record: record.probe_accuracy)
+    return [
+        View(name="head gap", x="round", y="accuracy of the probe less that of x", series=gap, percent=True),
+        View(name="probe", x="round", y="accuracy of the probe", series=probe, percent=True),
+    ]
 
 
 def _over_rounds(runs: Mapping[str, Run], value: Callable[[RoundRecord], float | None]) -> Series:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from common.page.charts import Curves, HeatMap, View
 from common.page.page import Page
+from common.records.conformal import ConformalRecord
 from fedlab.reports.learning import write_learning
 from fedlab.reports.runs import Run, read_run
 from fedlab.reports.sites import write_sites
@@ -103,6 +104,15 @@ def _conformal(page: Page, runs: dict[str, Run]) -> None:
         page.heading("Conformal prediction sets of the final model")
         view = View(name="", x="mean set size", y="coverage", series=series)
         page.charts([Curves(title="coverage against size", views=[view])])
+        page.text(" ".join(_calibration(label, runs[label].calibrated) for label in series), note=True)
+
+
+def _calibration(label: str, found: ConformalRecord) -> str:
+    on = {"validation": "what clients kept aside"}.get(found.calibration or "", "half of the test set")
+    if found.calibration_examples is None or found.test_examples is None:
+        return f"{label}: calibrated on {on}."
+    many, others = found.calibration_examples, found.test_examples
+    return f"{label}: calibrated on {many:,} examples ({on}), tested on {others:,}."
 
 
 def _drift(page: Page, runs: dict[str, Run]) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import DataError, StateError
-from common.records.conformal import PredictionSets, read_conformal
+from common.records.cka import CkaRecord, read_cka
+from common.records.conformal import ConformalRecord, PredictionSets, read_conformal
 from common.records.rounds import RoundRecord, read_rounds
 from common.records.run import RunRecord, read_run_record
 from common.records.traffic import RoundTraffic, read_traffic
@@ -22,8 +23,17 @@ class Run:
     path: Path
     config: RunRecord
     rounds: list[RoundRecord]
-    conformal: tuple[PredictionSets, ...]
-    """Prediction sets of the final model; empty for a run that did not finish."""
+    calibrated: ConformalRecord
+    """Prediction sets of the final model, and what they were calibrated on; empty before the end."""
+
+    @property
+    def conformal(self) -> tuple[PredictionSets, ...]:
+        """Prediction sets of the final model; empty for a run that did not finish."""
+        return self.calibrated.sets
+
+    def cka(self) -> Iterator[CkaRecord]:
+        """How alike the models of clients were, pair by pair and layer by layer, where they were compared."""
+        return read_cka(self.path)
 
     def accuracy(self) -> float:
         """After the last evaluated round."""

@@ -31,13 +31,16 @@ class Settings(TypedDict, total=False):
     transform: str | None
     metrics: tuple[str, ...]
     best: str | None
+    cka: int
+    cka_estimator: str
+    probe: int
+    calibration: str | None
     num_clients: int
     rounds: int
     algorithm: str
     seed: int
     eval_every: int
     eval_async: bool
-    cka: int
     data_dir: str
     image_size: int | None
     alpha: float

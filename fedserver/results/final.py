@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from common.data.held_out import held_out_count
 from common.events import Emit
 from common.records.sites import SiteCounts
 from common.server_step.step import CSource
@@ -61,7 +62,7 @@ class FinalEvaluation:
     def _held_out(self) -> dict[int, int]:
         """Examples that each member keeps aside."""
         share, members = self._run.config.validation, self._members.in_order()
-        return {each.index: min(round(share * each.examples), each.examples - 1) for each in members}
+        return {each.index: held_out_count(share, each.examples) for each in members}
 
     async def _opened(self, flat: Flat, asked: list[int]) -> Round:
         run, members, r = self._run, self._members, self._run.config.rounds

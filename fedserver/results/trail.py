@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from common.atomic import sync
 from common.events import Emit
-from common.records.conformal import PredictionSets
+from common.records.conformal import ConformalRecord
 from common.records.rounds import RoundRecord
 from common.tensors.layout import Flat
 from fedserver.events.rounds import RoundClosed, RoundEvaluated
+from fedserver.members.seats import Member
 from fedserver.results.best import Best, of_test_set
 from fedserver.run.board import Board, Result
 from fedserver.run.run import Run
@@ -61,12 +63,13 @@ class Trail:
         await self._evaluations()
         await asyncio.to_thread(sync, self._run.run_dir.lines)
 
-    async def prediction_sets(self, final: Flat) -> tuple[PredictionSets, ...]:
+    async def prediction_sets(self, final: Flat, members: Iterable[Member]) -> ConformalRecord:
         """Conformal ones of the final x, where there are data to calibrate them on."""
         run = self._run
         if not run.evaluates(run.config.rounds):
-            return ()
-        return await self._worker.conformal(run.model(final), run.config.seed)
+            return ConformalRecord(sets=())
+        shards = [member.index for member in members if member.shard is not None]
+        return await self._worker.conformal(run.model(final), shards)
 
     async def _evaluations(self) -> None:
         """Waits for those that go on; raises what went wrong."""

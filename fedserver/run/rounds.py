@@ -28,6 +28,7 @@ from fedserver.members.watch import Watch
 from fedserver.rehearsal.canary import Canary
 from fedserver.resources import give_back
 from fedserver.results.final import FinalEvaluation
+from fedserver.results.similarity import compared
 from fedserver.results.sites import SiteTrail
 from fedserver.results.summary import tell_of_an_earlier_end
 from fedserver.results.trail import Trail
@@ -49,7 +50,6 @@ from fedserver.run.run import Run
 from fedserver.run.supervision import gathered, require_enough, supervise, wait_for_clients
 from fedserver.store.run_dir import RunDir
 from fedserver.traffic.traffic import Traffic
-from fedserver.worker.messages import Similarity
 from fedserver.worker.process import TorchWorker
 
 
@@ -111,7 +111,8 @@ class Rounds:
                 await self._canary.fly(run, self._stands())
             final = await self._all_rounds(run, trail, sites)
             if not self._run_dir.finished():
-                self._run_dir.write_conformal(await trail.prediction_sets(final))
+                members = self._members.in_order()
+                self._run_dir.write_conformal(await trail.prediction_sets(final, members))
         except (OSError, StateError):
             # The run is not over: it goes on here, perhaps from an earlier checkpoint, in another process.
             raise
@@ -184,7 +185,7 @@ class Rounds:
             round=time.monotonic() - started,
             train=max(update.train_seconds for update in folded.counted.values()),
         )
-        cka = await self._similarity(run, r, folded) if run.config.cka and run.evaluates(r) else None
+        cka = await compared(run, r, folded.counted, self._worker)
         names = {i: member.name for i, member in self._members.by_index.items()}
         record = replace(
             folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names)),
@@ -203,9 +204,6 @@ class Rounds:
 
     async def _made_ahead(self, run: Run, r: int, flat: Flat) -> Encoded | None:
         return await run.aside(encode, run, r, flat) if r <= run.config.rounds else None
-
-    async def _similarity(self, run: Run, r: int, folded: Folded) -> Similarity:
-        return await self._worker.cka([run.spool.path(r, i) for i in folded.counted], run.config.cka)
 
     async def _open(
         self, run: Run, rules: Rules, drawn: list[int], standing: Standing

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,7 +21,8 @@ from common.live.record import EVENTS, LIVE
 from common.locks import lock
 from common.records import form
 from common.records.base import FORMAT
-from common.records.conformal import CONFORMAL, ConformalRecord, PredictionSets
+from common.records.cka import CKA, CkaRecord
+from common.records.conformal import CONFORMAL, ConformalRecord
 from common.records.provenance import PROVENANCE
 from common.records.rounds import ROUNDS, RoundRecord, read_rounds
 from common.records.run import CONFIG, RunRecord, read_run_record
@@ -31,8 +31,8 @@ from common.records.traffic import (
     TRAFFIC_LINES,
     RoundTraffic,
     TrafficRecord,
-    cut_traffic,
-    round_of_traffic,
+    cut_lines,
+    round_of_line,
 )
 from common.tensors import safetensors_files
 from common.tensors.classes import FrozenTensors
@@ -85,7 +85,7 @@ class RunDir:
                 raise ConfigError(f"--run-dir {path} is in use by another server; choose another")
             if (path / CONFIG).exists() and resume:
                 self.previous = read_run_record(path)
-            for name in (CONFIG, MODEL, ROUNDS, TRAFFIC_LINES):
+            for name in (CONFIG, MODEL, ROUNDS, TRAFFIC_LINES, CKA):
                 there = (path / name).exists() and (path / name).stat().st_size > 0
                 if self.previous is None and there:
                     raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
@@ -131,9 +131,11 @@ class RunDir:
         """Drops what was written of rounds later than `last`, or is damaged; returns which have a record."""
         assert self.previous is not None, "only a run that goes on goes back"
         salvage(self.path / ROUNDS, round_of_record, emit)
-        salvage(self.path / TRAFFIC_LINES, round_of_traffic, emit)
+        salvage(self.path / TRAFFIC_LINES, round_of_line, emit)
+        salvage(self.path / CKA, round_of_line, emit)
         separate_traffic(self.path, last)
-        cut_traffic(self.path, last)
+        cut_lines(self.path / TRAFFIC_LINES, last)
+        cut_lines(self.path / CKA, last)
         kept = [self._of_today(record) for record in read_rounds(self.path) if record.round <= last]
         json_files.write_lines(self.path / ROUNDS, kept)
         if self.previous.format < FORMAT:
@@ -167,7 +169,7 @@ class RunDir:
 
     def _remove(self) -> None:
         """Leaves nothing behind of a run that never began, but for what others have put here."""
-        for name in (".lock", ROUNDS, TRAFFIC, TRAFFIC_LINES, EVENTS, LIVE):
+        for name in (".lock", ROUNDS, TRAFFIC, TRAFFIC_LINES, CKA, EVENTS, LIVE):
             (self.path / name).unlink(missing_ok=True)
         for name in ("spool", "ledger", "checkpoints"):
             shutil.rmtree(self.path / name, ignore_errors=True)
@@ -210,9 +212,13 @@ class RunDir:
         """Writes traffic.json."""
         json_files.write(self.path / TRAFFIC, record)
 
-    def write_conformal(self, sets: Sequence[PredictionSets]) -> None:
+    def write_conformal(self, record: ConformalRecord) -> None:
         """Writes conformal.json; it comes last, so a run that has it is whole."""
-        json_files.write(self.path / CONFORMAL, ConformalRecord(sets=tuple(sets)))
+        json_files.write(self.path / CONFORMAL, record)
+
+    def append_cka(self, record: CkaRecord) -> None:
+        """Adds a line to cka.jsonl; what counts of it, and when, is as for traffic.jsonl."""
+        json_files.append(self.path / CKA, record, synced=False)
 
     def append_traffic(self, record: RoundTraffic) -> None:
         """Adds a line to traffic.jsonl. It does not count before the round does, and is synced with it."""
@@ -220,8 +226,9 @@ class RunDir:
 
     @property
     def lines(self) -> list[Path]:
-        """rounds.jsonl and traffic.jsonl, which grow by a line a round and are synced with a checkpoint."""
-        return [self.path / ROUNDS, self.path / TRAFFIC_LINES]
+        """What grows by a line a round and is synced with a checkpoint."""
+        there = [self.path / CKA] if (self.path / CKA).exists() else []
+        return [self.path / ROUNDS, self.path / TRAFFIC_LINES, *there]
 
     def append_round(self, record: RoundRecord) -> None:
         """Adds a line to rounds.jsonl; until a later round counts, the checkpoint has the same."""

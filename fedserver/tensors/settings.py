@@ -59,14 +59,12 @@ class TensorSettings:
             algorithm, specs, classifier, svr=self.svr, personal=self.personal, freeze=self.freeze
         )
 
-    def check_tensors(self, cka: int, server_best: str | None) -> None:
+    def check_tensors(self, server_best: str | None) -> None:
         """Raises for settings that exclude each other; `server_best` is what the server would evaluate."""
         if self.init_missing != "error" and self.init is None:
             raise ConfigError(f"--init-missing {self.init_missing} goes with --init FILE")
         if self.init is not None and not Path(self.init).is_file():
             raise ConfigError(f"--init {self.init}: no such file; write one with: fedlab model --export")
-        if cka and self.personal:
-            raise ConfigError("--cka compares whole models, and personal tensors never reach the server")
         if server_best is not None and self.personal:
             raise ConfigError(
                 "--best with --personal needs a task: only sites can evaluate x with personal tensors"

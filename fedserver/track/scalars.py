@@ -24,7 +24,7 @@ def scalars(record: RoundRecord) -> dict[str, float]:
 
 
 def _numbers(record: RoundRecord) -> Iterator[tuple[str, float | None]]:
-    for name in ("accuracy", "loss", "train_loss", "validation_accuracy", "updates", "eta_l"):
+    for name in ("accuracy", "loss", "train_loss", "validation_accuracy", "head_gap", "updates", "eta_l"):
         yield name, getattr(record, name)
     for direction, counts in vars(record.bytes).items():
         for purpose, count in counts.by_name().items():

@@ -13,36 +13,48 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from common import seeds
 from common.data import datasets
 from common.data.batches import Batches
-from common.data.partition_file import read_partition
-from common.errors import ConfigError, DataError, FedError, RunError
+from common.data.datasets import Dataset
+from common.errors import ConfigError, FedError, RunError
 from common.evaluate import judged, scores
 from common.events import TextLog
 from common.installation import extras
 from common.models.build import build_model, check_fit, classifier_names, tensor_specs
 from common.models.memory_format import memory_format
 from common.models.spec import ModelSpec
-from common.records.conformal import PredictionSets
+from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, Layout, all_finite
 from common.tensors.torch_views import bind, flatten, tensor_views
 from fedserver.config import RunConfig
 from fedserver.tensors.init_file import read_init
-from fedserver.worker.conformal import prediction_sets
-from fedserver.worker.messages import Failure, Prepared, Reply, Request, Similarity, encoded, request_of
-from fedserver.worker.partition import class_counts, dirichlet_partition
-from fedserver.worker.similarity import MAX_CLIENTS, similarity
-from fedserver.worker.task_run import of_task, require_images, task_model
+from fedserver.worker.analyses.calibration import HeldOut, conformal
+from fedserver.worker.analyses.probe import Probe, chosen, require_features
+from fedserver.worker.analyses.settings import LEAST_CKA
+from fedserver.worker.analyses.similarity import similarity
+from fedserver.worker.messages import (
+    CompareModels,
+    Failure,
+    Prepared,
+    Reply,
+    Request,
+    Similarity,
+    encoded,
+    request_of,
+)
+from fedserver.worker.partition import class_counts
+from fedserver.worker.task_run import of_task, task_model
+from fedserver.worker.training_data import Shares, require_alike, require_calibration, shards_of, shares
 
 
 class Worker:
@@ -50,6 +62,8 @@ class Worker:
 
     _test: Batches | None = None
     """None where all data are at the clients, or tensors that no evaluation at the server can do without."""
+    _held_out: HeldOut | None = None
+    _probe: Probe | None = None
     _scored: tuple[bytes, Tensor] | None = None
 
     def prepare(self, config: RunConfig) -> Prepared:
@@ -68,12 +82,12 @@ class Worker:
             dtype=train.model_dtype,
         )
         augment = train.augment if config.augment is None else config.augment
-        _check_data(train, test, augment)
+        require_alike(train, test, augment)
         few = Batches(test.subset(np.arange(min(2, len(test.labels)))))
         first = self._build(config, spec, few.scaled(few.images))
+        shards = shards_of(config, train.labels)
         if not config.personal:
-            self._test = Batches(test, memory_format=memory_format(self._model, test.image_shape))
-        shards = _shards(config, train.labels)
+            self._keep(config, train, test, shares(config, shards))
         histograms = class_counts(shards, train.labels, spec.num_classes).tolist()
         return Prepared(
             **first,
@@ -84,6 +98,23 @@ class Worker:
             histograms=tuple(map(tuple, histograms)),
             augment=augment,
         )
+
+    def _keep(self, config: RunConfig, train: Dataset, test: Dataset, parts: Shares) -> None:
+        """Keeps what x will be evaluated on, and no more of the training split than that needs."""
+        order = memory_format(self._model, test.image_shape)
+        self._seed, self._test = config.seed, Batches(test, memory_format=order)
+        if config.cka and len(test.labels) < LEAST_CKA:
+            raise ConfigError(f"--cka needs {LEAST_CKA} test images at least, got {len(test.labels)}")
+        if config.calibrates_on_validation(config.validation):
+            require_calibration(config, parts)
+            self._held_out = HeldOut(Batches(train.subset(parts.held_out), memory_format=order), parts.owners)
+        if config.probe:
+            require_features(
+                self._model, self._test.batch(torch.arange(min(2, len(test.labels))))[0], config.model
+            )
+            pool = chosen(train.labels, parts.trained_on, config.probe, config.seed)
+            classes = max(train.num_classes, test.num_classes)
+            self._probe = Probe(Batches(train.subset(pool), memory_format=order), classes)
 
     def _prepare_task(self, config: RunConfig) -> Prepared:
         """The same where all data are at the clients."""
@@ -119,32 +150,32 @@ class Worker:
     def evaluate(self, flat: Flat) -> Evaluation:
         """Loss and accuracy of the model with these tensors."""
         test = self._own_data()
-        return judged(self._scores(flat, test), test.labels)
+        if self._probe is None:
+            return judged(self._scores(flat, test), test.labels)
+        found, accuracy = self._probe.judged(self._bound(flat), test)
+        self._scored = _digest(flat), found
+        return replace(judged(found, test.labels), probe_accuracy=accuracy)
 
-    def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
-        """Prediction sets of the same: one half of the test set calibrates, the other half tests.
-
-        There are none without a test set.
-        """
+    def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
+        """Prediction sets of the same, none without a test set; `clients` are those with a shard."""
         test = self._test
         if test is None:
-            return ()
+            return ConformalRecord(sets=())
         found = self._scores(flat, test)
-        probabilities, labels = found.double().softmax(1).numpy(), test.labels.numpy()
-        order = seeds.stream(seed, seeds.CALIBRATION).permutation(len(labels))
-        halves = order[: len(order) // 2], order[len(order) // 2 :]
-        calibration, rest = ((probabilities[half], labels[half]) for half in halves)
-        return prediction_sets(calibration, rest)
+        score = partial(scores, self._bound(flat))
+        return conformal(score, test, found, self._held_out, clients, self._seed)
 
-    def cka(self, updates: Sequence[str], num_images: int) -> Similarity:
+    def cka(self, question: CompareModels) -> Similarity:
         """Similarity of client models, from the files of their updates."""
         # Mapped copy-on-write: a module in evaluation mode writes nothing, and could not.
-        mapped = (np.memmap(path, np.uint8, "c") for path in updates[:MAX_CLIENTS])
-        return {**similarity((self._bound(flat) for flat in mapped), self._own_data(), num_images)}
+        mapped = [np.memmap(path, np.uint8, "c") for path in question.updates]
+        return similarity(
+            lambda: map(self._bound, mapped), self._own_data(), question.num_images, question.estimator
+        )
 
     def _scores(self, flat: Flat, test: Batches) -> Tensor:
         """Of the whole test set; the last ones are kept, because the last x is asked for twice."""
-        digest = hashlib.sha256(flat.data).digest()
+        digest = _digest(flat)
         if self._scored is None or self._scored[0] != digest:
             self._scored = digest, scores(self._bound(flat), test, torch.arange(len(test)))
         return self._scored[1]
@@ -159,13 +190,8 @@ class Worker:
         return self._model
 
 
-def _check_data(train: datasets.Dataset, test: datasets.Dataset, augment: bool) -> None:
-    if (train.image_shape, train.images.dtype) != (test.image_shape, test.images.dtype):
-        raise DataError(
-            f"data set {train.name}: training examples are {train.images.dtype} {train.image_shape}, "
-            f"test examples {test.images.dtype} {test.image_shape}; both must be alike"
-        )
-    require_images(train.image_shape, augment)
+def _digest(flat: Flat) -> bytes:
+    return hashlib.sha256(flat.data).digest()
 
 
 def _require_finite(layout: Layout, x0: Flat) -> None:
@@ -175,12 +201,6 @@ def _require_finite(layout: Layout, x0: Flat) -> None:
                 f"{tensor.name} is not finite at the start; a constant mask belongs into a buffer with "
                 "persistent=False"
             )
-
-
-def _shards(config: RunConfig, labels: datasets.Labels) -> list[datasets.Labels]:
-    if config.partition is not None:
-        return read_partition(Path(config.partition), config.num_clients, len(labels))
-    return dirichlet_partition(labels, config.num_clients, config.alpha, config.seed)
 
 
 def main() -> None:
@@ -204,9 +224,9 @@ def _answer(worker: Worker, request: Request, flat: Flat | None) -> list[bytes |
             prepared = worker.prepare(request.prepare)
             return [encoded(Reply(built=prepared.built())), prepared.x0.data]
         if request.cka is not None:
-            return [encoded(Reply(similarity=worker.cka(request.cka.updates, request.cka.num_images)))]
+            return [encoded(Reply(similarity=worker.cka(request.cka)))]
         if request.conformal is not None and flat is not None:
-            return [encoded(Reply(sets=worker.conformal(flat, request.conformal)))]
+            return [encoded(Reply(conformal=worker.conformal(flat, request.conformal)))]
         if request.evaluate and flat is not None:
             return [encoded(Reply(evaluation=worker.evaluate(flat)))]
         raise RunError(f"the worker does not know {request}")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from common.models.spec import ModelSpec
 from common.records import form
-from common.records.conformal import PredictionSets
+from common.records.cka import Matrix
+from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat, TensorSpec
 from fedserver.config import RunConfig
 
-Similarity = dict[str, float | None]
-"""Mean CKA between clients' models by layer; None where it is not defined."""
+MAX_CLIENTS = 10
+"""Models compared at most; what is kept of each is a matrix per layer, images by images of a minibatch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,23 @@ class CompareModels:
     updates: tuple[str, ...]
     """Files that open with the tensors of y_i."""
     num_images: int
+    estimator: str
+
+    @classmethod
+    def of(cls, updates: Sequence[Path], num_images: int, estimator: str) -> CompareModels:
+        """The question about these files, wherever the worker is."""
+        paths = tuple(str(path.absolute()) for path in updates)
+        return cls(updates=paths, num_images=num_images, estimator=estimator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Similarity:
+    """CKA between the models of clients, and what it was estimated on."""
+
+    images: int
+    minibatches: int
+    layers: dict[str, Matrix]
+    """By layer; a row and a column for each model, in the order of the files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +87,8 @@ class Request:
 
     prepare: RunConfig | None = None
     evaluate: bool = False
-    conformal: int | None = None
-    """The seed that chooses the examples to calibrate on."""
+    conformal: tuple[int, ...] | None = None
+    """The clients that have a shard, by index: what they keep aside can be calibrated on."""
     cka: CompareModels | None = None
     flat: bool = False
 
@@ -88,7 +108,7 @@ class Reply:
     failure: Failure | None = None
     built: Built | None = None
     evaluation: Evaluation | None = None
-    sets: tuple[PredictionSets, ...] | None = None
+    conformal: ConformalRecord | None = None
     similarity: Similarity | None = None
 
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from common.errors import ConfigError, FedError, RunError
-from common.records.conformal import PredictionSets
+from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from fedserver.config import RunConfig
@@ -35,10 +35,10 @@ class TorchWorker(Protocol):
     async def evaluate(self, flat: Flat) -> Evaluation:
         """Accuracy and loss on the test set of the model whose tensors open this buffer."""
 
-    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
-        """Coverage and size of conformal prediction sets of the same."""
+    async def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
+        """Coverage and size of conformal prediction sets of the same; `clients` are those with a shard."""
 
-    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
+    async def cka(self, updates: Sequence[Path], num_images: int, estimator: str) -> Similarity:
         """Similarity of client models by layer, from the files of their updates."""
 
     async def rest(self) -> None:
@@ -95,15 +95,13 @@ class WorkerProcess:
         """Accuracy and loss on the test set."""
         return _given((await self._ask(Request(evaluate=True), flat))[0].evaluation)
 
-    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
+    async def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
         """Conformal prediction sets on the test set."""
-        return _given((await self._ask(Request(conformal=seed), flat))[0].sets)
+        return _given((await self._ask(Request(conformal=tuple(clients)), flat))[0].conformal)
 
-    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
+    async def cka(self, updates: Sequence[Path], num_images: int, estimator: str) -> Similarity:
         """Similarity of client models."""
-        question = CompareModels(
-            updates=tuple(str(path.absolute()) for path in updates), num_images=num_images
-        )
+        question = CompareModels.of(updates, num_images, estimator)
         return _given((await self._ask(Request(cka=question)))[0].similarity)
 
     async def rest(self) -> None:

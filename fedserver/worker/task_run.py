@@ -9,7 +9,7 @@ from typing import Any
 
 from common.errors import ConfigError, RunError
 from common.models.spec import ModelSpec
-from common.records.conformal import PredictionSets
+from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from fedserver.config import RunConfig
@@ -98,11 +98,11 @@ class TorchlessWorker:
         """There are no data."""
         raise RunError("this server has neither data nor torch to evaluate a model with")
 
-    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
+    async def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
         """None, for the same reason."""
-        return ()
+        return ConformalRecord(sets=())
 
-    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
+    async def cka(self, updates: Sequence[Path], num_images: int, estimator: str) -> Similarity:
         """There are no data."""
         raise RunError("this server has neither data nor torch to compare models with")
 

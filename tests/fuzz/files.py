@@ -22,6 +22,7 @@ from common.models.spec import ModelSpec
 from common.records import form
 from common.records.base import Record
 from common.records.checkpoint import CheckpointNote
+from common.records.cka import CKA, CkaRecord
 from common.records.client import Owner
 from common.records.conformal import ConformalRecord
 from common.records.provenance import PROVENANCE, read_provenance
@@ -57,9 +58,14 @@ _RECORDS: tuple[type[Record], ...] = (
     TrafficRecord,
     CheckpointNote,
     ConformalRecord,
+    CkaRecord,
     Owner,
 )
-_RUN_FILES = ("config.json", "rounds.jsonl", "conformal.json", "traffic.json", "traffic.jsonl")
+_RUN_FILES = ("config.json", "rounds.jsonl", "conformal.json", "traffic.json", "traffic.jsonl", CKA)
+_PAIRS = (
+    b'{"format": 2, "round": 1, "estimator": "debiased", "images": 4, "minibatches": 1, '
+    b'"clients": ["a", "b"], "layers": {"w": [[1.0, 0.5], [0.5, null]]}}\n'
+)
 _NO_BYTES = ByteCounts().by_purpose()
 _NOTHING = Statistics(
     messages=0, bytes=_NO_BYTES, ratios=Ratios(None, None), rounds={}, clients={}, tensors=(), traffic={}
@@ -194,6 +200,7 @@ def _read(folder: Path) -> None:
     run.socket_per_client_and_round()
     run.by_client()
     run.by_tensor()
+    list(run.cka())
     run.bytes_per_client_and_round()
     str(run.method)
     run.accuracy()
@@ -202,6 +209,7 @@ def _read(folder: Path) -> None:
 def run_dir_seeds() -> list[bytes]:
     """A real one, and its first round."""
     files = {path.name: path.read_bytes() for path in _RUN.iterdir()}
+    files[CKA] = _PAIRS
     files["conformal.json"] = (
         b'{"format": 2, "sets": [{"kappa": 0.1, "tau": 0, "coverage": 1, "mean_size": 1}]}'
     )
@@ -232,7 +240,7 @@ def record_seeds() -> list[bytes]:
     note = safetensors_files.read_note(_FIRST / "checkpoints" / "round-000001.safetensors")
     lines = [(_RUN / name).read_bytes().split(b"\n")[0] for name in ("rounds.jsonl", "traffic.jsonl")]
     whole = [(_RUN / name).read_bytes() for name in ("config.json", "traffic.json")]
-    return [*lines, *whole, note["checkpoint"].encode(), b'{"client": "a", "model": "f00"}']
+    return [*lines, *whole, _PAIRS, note["checkpoint"].encode(), b'{"client": "a", "model": "f00"}']
 
 
 def settings(data: bytes) -> None:

@@ -19,6 +19,8 @@ from fedlab.reports.tables import Table
 
 Sets = list[tuple[float, float, float]]
 """kappa, coverage and mean size, means over seeds."""
+SHOWN_KAPPAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""In tables; pictures have all."""
 
 
 def runs(study: Study, columns: Sequence[Column]) -> list[Wanted]:
@@ -48,13 +50,26 @@ def _make(study: Study, columns: Sequence[Column], out: Output, *, with_sets: bo
         line = None if with_sets else baseline.accuracy
         pictures.append(_picture(column, sets, line))
         rows = [[name, *_entries(name, found, outcomes, baseline.accuracy)] for name, found in sets.items()]
-        kappas = [f"kappa {kappa:g}" for kappa, _, _ in next((s for s in sets.values() if s), [])]
+        kappas = [f"kappa {kappa:g}" for kappa in SHOWN_KAPPAS]
         headings = ["algorithm", "size to reach centralised top-1", *kappas]
         filled = [[*row, *["-"] * (len(headings) - len(row))] for row in rows]
         title = f"{column.heading}: coverage with mean set size; centralised top-1 {baseline.entry} %"
         out.table(f"sets-{column.name}", title, Table(headings, filled))
     out.pictures("sets", pictures)
     out.page.text(f"Of x after round {study.scale.at_round}; means over seeds. {central.text(study)}")
+    out.page.text(_calibration(study, columns[0]))
+
+
+def _calibration(study: Study, column: Column) -> str:
+    """What the sets were calibrated on."""
+    found = usable(study.outcomes(study.until(column, "fedavg")))
+    kept = bool(found) and found[0].calibrated.calibration == "validation"
+    on = (
+        "what clients keep for validation, as in the paper"
+        if kept
+        else "half of the test set, tested on the other"
+    )
+    return f"Sets of {column.heading} are calibrated on {on}."
 
 
 def _sets(found: Sequence[Run]) -> Sets:
@@ -74,7 +89,8 @@ def _entries(name: str, found: Sets, outcomes: dict[str, list[Outcome]], accurac
     """How large sets must be, and what they are at each kappa; or how the runs ended."""
     if not found:
         return [marks(outcomes.get(name, [])) or "-"]
-    return [_size_to(found, accuracy), *(f"{coverage:.3f} with {size:.2f}" for _, coverage, size in found)]
+    shown = [f"{coverage:.3f} with {size:.2f}" for kappa, coverage, size in found if kappa in SHOWN_KAPPAS]
+    return [_size_to(found, accuracy), *shown]
 
 
 def _size_to(found: Sets, accuracy: float | None) -> str:

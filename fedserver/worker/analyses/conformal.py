@@ -17,8 +17,11 @@ from common.records.conformal import PredictionSets
 Probabilities = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
-KAPPAS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""Up to where coverage is below the accuracy of any model of the paper."""
+KAPPAS = (
+    *(0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08),
+    *(round(k / 40, 3) for k in range(4, 21)),
+)
+"""Up to one half: the paper compares coverage with the accuracy of centralised training, down to 56 %."""
 
 
 def threshold(probabilities: Probabilities, labels: Labels, kappa: float) -> float:
