@@ -69,6 +69,7 @@ def test_a_run_has_the_settings_of_the_paper(name: str, method: str) -> None:
         assert config.mu in SETUP["mu_grid"]
     assert config.clients_per_round is None
     assert config.weighting == "uniform"
+    assert (config.aggregation, config.norm_bound) == ("mean", None), "the plain mean, whatever comes"
     assert config.codec == ()
     assert STUDY.scale.stand_in(column).target == SETUP["target"][column.dataset]
 

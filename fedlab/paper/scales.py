@@ -161,10 +161,10 @@ TINY = Scale(
     "convolutions stands for VGG-11, ResNet-8 of a quarter of its width for ResNet-8. Nobody has "
     "momentum. It shows that everything can be made, and what it looks like; it neither confirms nor "
     "contradicts the paper.",
-    rounds=12,
-    at_round=12,
-    central=Central(rounds=2, local_epochs=10, validation=0.1),
-    settings={"num_clients": 10, "local_epochs": 5, "batch_size": 32, "eta_l": 0.1},
+    rounds=10,
+    at_round=10,
+    central=Central(rounds=2, local_epochs=5, validation=0.1),
+    settings={"num_clients": 10, "local_epochs": 4, "batch_size": 32, "eta_l": 0.1},
     stand_ins=_both(
         "cifar10",
         vgg11=StandIn(dataset="digits", model="cnn", target=0.85),

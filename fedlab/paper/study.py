@@ -17,6 +17,10 @@ from fedlab.paper.scales import Scale, Settings
 BYTES_ROUNDS = 3
 """Rounds after which what a round sends has stopped to change: c is sent from the second on."""
 
+NO_BOUND = "none"
+"""The paper takes the plain mean. A bound on updates would be another algorithm wherever it acts, and derived
+variates would be sent in such a round."""
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -100,7 +104,8 @@ class Study:
                 seed=seed,
             )
             flags = flags | {"partition": str(shards.path(self.bench.runs))}
-        return Wanted(Cell.of(flags | {"data_dir": self.bench.data_dir}), settings, shards)
+        flags = flags | {"norm_bound": NO_BOUND, "data_dir": self.bench.data_dir}
+        return Wanted(Cell.of(flags), settings, shards)
 
     def run(self, wanted: Sequence[Wanted]) -> None:
         """Runs what has not run yet."""
