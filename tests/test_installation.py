@@ -83,7 +83,7 @@ def test_an_extra_that_is_recommended_brings_the_library() -> None:
     [
         ("torch", "fedclient", ["run", "--server", "127.0.0.1:1"], "client"),
         ("torch", "fedlab", ["demo"], "lab"),
-        ("matplotlib", "fedlab", ["reproduce", "fig-partition", "--scale", "tiny"], "lab"),
+        ("matplotlib", "fedlab", ["reproduce", "figC1", "--scale", "tiny"], "lab"),
         ("hpack", "fedwire", ["pcap", "tests/data/run.pcap"], "wire"),
     ],
 )

@@ -374,6 +374,22 @@ def test_bands_and_points_are_drawn() -> None:
     assert points.lines[0].get_linestyle() == "None"
 
 
+@pytest.mark.slow
+def test_a_real_item_of_the_tiny_scale(tmp_path: Path) -> None:
+    result = invoke("fedlab", "reproduce", "figC3", "--scale", "tiny", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    (view,) = drawn(tmp_path / "figC3" / "report.html")[-1]["views"]
+    for xs, ys in view["series"].values():
+        assert xs == list(range(1, SCALES["tiny"].rounds + 1))
+        assert max(ys) > 0.2, "it learns"
+
+
+def test_the_page_on_reproducing_has_a_command_for_every_item() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "how-to" / "reproduce.md").read_text()
+    for name in ITEMS:
+        assert f"`fedlab reproduce {name}`" in page
+
+
 def wanted_keys(wanted: Sequence[Wanted]) -> set[str]:
     """Folders of runs."""
     return {each.cell.key for each in wanted}
