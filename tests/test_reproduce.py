@@ -43,7 +43,7 @@ SHORT = Scale(
     text="Two rounds of two clients.",
     rounds=2,
     at_round=2,
-    central=Central(rounds=1, local_epochs=1, eta_l=(0.1,), momentum=(0.0, 0.9), validation=0.1),
+    central=Central(rounds=2, local_epochs=1, eta_l=(0.1,), momentum=(0.0, 0.9), validation=0.1),
     settings={"num_clients": 2, "local_steps": 1, "batch_size": 32, "eta_l": 0.5},
     stand_ins={
         (dataset, model): StandIn(dataset="digits", model="mlp", target=0.99, options=_MODEL, examples=200)
@@ -154,6 +154,7 @@ def test_few_rounds_of_one_step_tell_what_all_rounds_send(study: Study) -> None:
     column = COLUMNS["cifar10-vgg11-a0.5"]
     for method in DERIVED:
         short, whole = study.traffic_of(column, method), study.federated(column, method, 0, rounds=5)
+        assert short == study.traffic_of(column.at(0.1), method)
         study.run([short, whole])
         found = [finished_run(each.cell, study.bench.runs) for each in (short, whole)]
         assert copies(found[0]) == copies(found[1])

@@ -10,7 +10,7 @@ from fedlab.engine.cells import Cell
 from fedlab.engine.outcome import Outcome
 from fedlab.experiments.bench import Bench
 from fedlab.experiments.methods import DERIVED, METHODS
-from fedlab.paper.columns import Column
+from fedlab.paper.columns import COLUMNS, Column
 from fedlab.paper.data import Shards
 from fedlab.paper.scales import Scale, Settings
 
@@ -69,9 +69,11 @@ class Study:
         """A run that tells what a derived method sends.
 
         It trains as the method does whose variates are sent, so its accuracies are those. How many steps a
-        client takes between two messages does not change their size: one will do.
+        client takes between two messages does not change their size, and neither do the shards: one step will
+        do, and one run for all alphas.
         """
-        return self.federated(column, method, 0, rounds=BYTES_ROUNDS, local_steps=1, eval_every=0)
+        first = next(c for c in COLUMNS.values() if (c.dataset, c.model) == (column.dataset, column.model))
+        return self.federated(first, method, 0, rounds=BYTES_ROUNDS, local_steps=1, eval_every=0)
 
     def centralised(self, column: Column, eta_l: float, momentum: float, seed: int) -> Wanted:
         """The pooled baseline with one setting of its grid; the same for every alpha."""

@@ -57,7 +57,10 @@ def chosen(study: Study, column: Column) -> Baseline:
 
 
 def _validation(outcomes: Sequence[Outcome]) -> float:
-    """Accuracy on the share for validation in the last round, mean over seeds; -1 if a seed has none."""
+    """Mean over seeds of the accuracy on the share for validation; -1 if a seed has none.
+
+    It is that of the model with which the last round begins: clients say it before they train.
+    """
     found = [_last_validation(run) for run in usable(outcomes)]
     known = [value for value in found if value is not None]
     return statistics.fmean(known) if known and len(known) == len(outcomes) else -1.0
@@ -97,7 +100,8 @@ def text(study: Study) -> str:
     central = study.scale.central
     return (
         f"One client has everything: {central.epochs} epochs with a constant step size, evaluated every "
-        f"{central.local_epochs}. Momentum starts at zero after each evaluation, as it does in every "
-        f"round of a federation. {central.validation:.0%} of the data are kept for the choice. There is "
-        "one grid for each data set and model, because alpha plays no part."
+        f"{central.local_epochs}. Momentum starts at zero after each evaluation, as it does in every round of "
+        f"a federation. {central.validation:.0%} of the data are kept for the choice, which goes by the model "
+        f"{central.local_epochs} epochs before the end. There is one grid for each data set and model, because "
+        "alpha plays no part."
     )
