@@ -68,7 +68,9 @@ def _rounds(study: Study, column: Column, grid: Grid, method: str) -> str:
 
 
 def speed_up(of: Sequence[Outcome], base: Sequence[Outcome], target: float, at_most: int) -> Bound | None:
-    """The mean over seeds; None where it has no bound."""
+    """The mean over seeds; None where it has no bound. FedAvg's own is 1, whether it gets there or not."""
+    if of is base:
+        return Bound(1.0)
     found = [{k: _reached(each, target, at_most) for k, each in enumerate(some)} for some in (of, base)]
     ours, fedavg = ({k: each for k, each in some.items() if each is not None} for some in found)
     return mean_speed_up(ours, fedavg) if len(ours) == len(of) and len(fedavg) == len(base) else None
