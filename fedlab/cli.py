@@ -23,6 +23,7 @@ from common.installation.cli import version_option
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
 from fedlab.plugins import cli as plugins
+from fedlab.sweep import cli as sweeps
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -215,3 +216,4 @@ main.add_command(plugins.plugins)
 main.add_command(models.model)
 main.add_command(experiments.compare)
 main.add_command(experiments.reproduce)
+main.add_command(sweeps.sweep)

@@ -13,7 +13,7 @@ from common.events import Emit
 from common.page.page import Page
 from fedlab.engine.cells import Cell
 from fedlab.engine.choice import EngineChoice
-from fedlab.engine.outcome import Kind, Outcome, finished_run, outcome_of
+from fedlab.engine.outcome import Outcome, finished_run, outcome_after
 from fedlab.engine.running import run_cells
 from fedlab.experiments.scales import Column, Scale
 from fedlab.reports import plots
@@ -51,7 +51,7 @@ class Bench:
 
     def outcome(self, cell: Cell) -> Outcome:
         """What came of a cell; `fedlab.engine.outcome` says how tables use it."""
-        return outcome_of(cell, self.runs) or Outcome(kind=Kind.FAILED, reason="it has not run")
+        return outcome_after(cell, self.runs)
 
     def read(self, cell: Cell) -> Run:
         """A finished run; raises for any other."""

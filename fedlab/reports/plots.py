@@ -45,6 +45,9 @@ def _curves(chart: Curves) -> Figure:
     for label, (xs, ys) in view.series.items():
         known = [(x, 100 * y if view.percent else y) for x, y in zip(xs, ys, strict=True) if y is not None]
         axes.plot([x for x, _ in known], [y for _, y in known], label=label, marker="o", markersize=2.5)
+        if label in view.bands:
+            low, high = ([100 * y if view.percent else y for y in edge] for edge in view.bands[label])
+            axes.fill_between(xs, low, high, alpha=0.15)
     axes.grid(alpha=0.25)
     if all(float(x).is_integer() for xs, _ in view.series.values() for x in xs):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
