@@ -24,6 +24,7 @@ from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
 from fedlab.paper import cli as paper
 from fedlab.plugins import cli as plugins
+from fedlab.sweep import cli as sweeps
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -217,3 +218,4 @@ main.add_command(plugins.plugins)
 main.add_command(models.model)
 main.add_command(experiments.compare)
 main.add_command(paper.reproduce)
+main.add_command(sweeps.sweep)

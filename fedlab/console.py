@@ -66,14 +66,18 @@ def show_comparison(rows: Sequence[ComparisonRow], target: float, link: str, con
         table.add_row(
             row.method,
             row.codec,
-            f"{row.accuracy:.1%}",
+            _or(row.outcome, row.accuracy, ".1%"),
             str(row.rounds_to_target or "-"),
-            f"{row.down_bytes:,.0f}",
-            f"{row.up_bytes:,.0f}",
-            f"{row.transfer_seconds:.2f} s",
-            "-" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s",
+            _or("-", row.down_bytes, ",.0f"),
+            _or("-", row.up_bytes, ",.0f"),
+            _or("-", row.transfer_seconds, ".2f", " s"),
+            _or("-", row.seconds_to_target, ".1f", " s"),
         )
     console.print(table)
+
+
+def _or(otherwise: str, value: float | None, form: str, unit: str = "") -> str:
+    return otherwise if value is None else f"{value:{form}}{unit}"
 
 
 def show_presets(

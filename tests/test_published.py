@@ -23,10 +23,13 @@ from fedlab.paper.items import central
 from fedlab.paper.reproduce import MAKERS
 from fedlab.paper.scales import SCALES
 from fedlab.paper.study import Study, Wanted
+from fedlab.sweep.cli import configured
+from fedlab.sweep.file import read_sweep
 from fedserver import presets
 from fedserver.cli import resolve
 from fedserver.config import RunConfig
 
+ROOT = Path(__file__).parent.parent
 PAPER: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "paper.toml").read_text())
 SETUP = PAPER["setup"]
 NAMES: list[str] = PAPER["columns"]
@@ -156,3 +159,15 @@ def test_every_command_line_of_every_item_is_a_valid_run(item: str) -> None:
         for name, value in wanted.settings.items():
             found = getattr(config, name)
             assert list(value) == list(found) if isinstance(value, list) else value == found
+
+
+def test_the_tuning_for_table_2_is_a_sweep_over_the_papers_grid() -> None:
+    sweep = read_sweep(ROOT / "fedlab" / "experiments" / "protocols" / "table2-tuning.toml", configured)
+    assert set(sweep.grid["preset"]) == set(NAMES)
+    assert set(sweep.methods) == set(TRAINED)
+    assert list(sweep.search.values["eta_l"]) == SETUP["eta_l_grid"]
+    assert set(sweep.search.values["schedule"]) == set(SCHEDULES.values())
+    assert list(sweep.searched("fedprox")["mu"]) == SETUP["mu_grid"]
+    assert len(sweep.report.all_seeds) == SETUP["repeats"]
+    assert set(sweep.report.targets) == set(SETUP["target"].values())
+    assert sweep.settings["rounds"] == SETUP["rounds_of_table_2"]

@@ -32,13 +32,16 @@ class Cell:
     @property
     def key(self) -> str:
         """The folder's name: readable, and different for different flags."""
-        pairs = [(flag.removeprefix("--"), value) for flag, value in self.flags if flag != "--data-dir"]
+        flags = [(flag, Path(value).name if flag == "--init" else value) for flag, value in self.flags]
+        pairs = [(flag.removeprefix("--"), value) for flag, value in flags if flag != "--data-dir"]
         words = ["-".join(filter(None, pair)) for pair in pairs]
         text = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words))
         return text if len(text) <= 150 else f"{text[:130]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
+    def command(self) -> list[str]:
+        """The command line of `fedlab` that makes the run, but for its folder."""
+        return ["simulate", *(part for pair in self.flags for part in pair if part)]
+
     def arguments(self, folder: Path) -> list[str]:
-        """The command line of `fedlab` that makes the run."""
-        flags = [part for pair in self.flags for part in pair if part]
-        run_dir = ["--run-dir", str(folder / self.key)]
-        return ["simulate", *flags, *run_dir]
+        """The whole command line."""
+        return [*self.command(), "--run-dir", str(folder / self.key)]

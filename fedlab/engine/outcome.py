@@ -13,6 +13,7 @@ and where there is one cell for an entry: `outcome.shown(lambda run: f"{run.accu
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -81,7 +82,8 @@ def usable(outcomes: Iterable[Outcome]) -> list[Run]:
 
 def marks(outcomes: Iterable[Outcome]) -> str:
     """What a table adds to an entry that is made of several cells: those that have no value."""
-    return ", ".join(outcome.mark for outcome in outcomes if outcome.mark)
+    found = Counter(outcome.mark for outcome in outcomes if outcome.mark)
+    return ", ".join(mark if count == 1 else f"{count} x {mark}" for mark, count in found.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +149,11 @@ def _whole(run: Run, stop_at: float | None) -> Outcome | None:
             round=reached,
         )
     return Outcome(kind=Kind.FINISHED, run=run) if (run.path / CONFORMAL).exists() else None
+
+
+def outcome_after(cell: Cell, folder: Path) -> Outcome:
+    """The same once cells have been run: one that has come to no end has failed."""
+    return outcome_of(cell, folder) or Outcome(kind=Kind.FAILED, reason="it has not run")
 
 
 def finished_run(cell: Cell, folder: Path) -> Run:

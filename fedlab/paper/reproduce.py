@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.page.page import Page
+from fedlab.experiments.bench import Output
 from fedlab.paper.catalogue import Item
 from fedlab.paper.columns import COLUMNS, Column
 from fedlab.paper.items import concept, conformal, drift, heterogeneity, similarity, svr_start, tables
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import stand_ins
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.tables import Table

@@ -25,6 +25,11 @@ class Interval:
     low: float | None = None
     high: float | None = None
 
+    def scaled(self, factor: float) -> Interval:
+        """In another unit."""
+        edges = (None if edge is None else factor * edge for edge in (self.low, self.high))
+        return Interval(factor * self.mean, *edges)
+
     def text(self, form: str = ".1f") -> str:
         """For a table: `1.3 [0.4, 2.1]`."""
         if self.low is None or self.high is None:

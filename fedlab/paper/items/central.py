@@ -100,8 +100,8 @@ def text(study: Study) -> str:
     central = study.scale.central
     return (
         f"One client has everything: {central.epochs} epochs with a constant step size, evaluated every "
-        f"{central.local_epochs}. Momentum starts at zero after each evaluation, as it does in every round of "
-        f"a federation. {central.validation:.0%} of the data are kept for the choice, which goes by the model "
-        f"{central.local_epochs} epochs before the end. There is one grid for each data set and model, because "
-        "alpha plays no part."
+        f"{central.local_epochs}. Momentum starts at zero after each evaluation, as it does in every round "
+        f"of a federation. {central.validation:.0%} of the data are kept for the choice, which goes by the "
+        f"model {central.local_epochs} epochs before the end. There is one grid for each data set and model, "
+        "because alpha plays no part."
     )

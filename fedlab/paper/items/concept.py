@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from common.page.charts import Curves, View
+from fedlab.experiments.bench import Output
 from fedlab.experiments.methods import DERIVED, METHODS, TRAINED
 from fedlab.paper import published
 from fedlab.paper.columns import Column
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import copies
 from fedlab.paper.items.tables import speed_up, trained
 from fedlab.paper.study import Study, Wanted

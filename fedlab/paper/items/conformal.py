@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from common.page.charts import Curves, View
 from fedlab.engine.outcome import Outcome, marks, usable
+from fedlab.experiments.bench import Output
 from fedlab.experiments.methods import TRAINED
 from fedlab.paper.columns import Column
 from fedlab.paper.items import central
-from fedlab.paper.items.output import Output
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.plots import Drawn
 from fedlab.reports.runs import Run

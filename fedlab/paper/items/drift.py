@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from common.page.charts import Curves, View
 from fedlab.engine.outcome import Outcome, marks, usable
+from fedlab.experiments.bench import Output
 from fedlab.paper.columns import Column
 from fedlab.paper.items.heterogeneity import LEVELS
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import learning_curves, over_rounds
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.plots import Drawn

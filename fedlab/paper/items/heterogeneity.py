@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from common.data import datasets
 from common.page.charts import HeatMap
+from fedlab.experiments.bench import Output
 from fedlab.paper.columns import Column
 from fedlab.paper.data import Shards
-from fedlab.paper.items.output import Output
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.plots import Drawn
 from fedlab.reports.tables import Table

@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from common.records.cka import CkaRecord, read_cka
-
 from common.page.charts import Curves, HeatMap
+from common.records.cka import CkaRecord, read_cka
 from fedlab.engine.outcome import usable
+from fedlab.experiments.bench import Output
 from fedlab.paper.columns import Column
 from fedlab.paper.items.drift import layers_of, levels, some_of
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import over_rounds
 from fedlab.paper.study import Study
 from fedlab.reports.runs import Run

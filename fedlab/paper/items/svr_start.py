@@ -9,9 +9,9 @@ from common.algorithms import svr_names
 from common.models.build import build_model, classifier_names, tensor_specs
 from common.models.spec import ModelSpec
 from common.tensors.layout import Purpose
+from fedlab.experiments.bench import Output
 from fedlab.paper.columns import Column
 from fedlab.paper.data import DATA
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import accuracy_at, copies, entry, learning_curves
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.tables import Table

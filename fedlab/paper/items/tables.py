@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedlab.engine.outcome import Kind, Outcome
+from fedlab.experiments.bench import Output
 from fedlab.experiments.methods import DERIVED, METHODS, TRAINED
 from fedlab.paper import published
 from fedlab.paper.columns import Column
 from fedlab.paper.items import central
-from fedlab.paper.items.output import Output
 from fedlab.paper.items.parts import accuracy_at, copies, entry, learning_curves
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.paired import Bound, Reached, mean_speed_up
