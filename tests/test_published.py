@@ -12,7 +12,6 @@ import pytest
 from common.algorithms import ALGORITHMS
 from common.errors import ConfigError
 from common.events import unheard
-from fedlab.cli import main
 from fedlab.engine.choice import EngineChoice
 from fedlab.experiments.bench import Bench
 from fedlab.experiments.methods import TRAINED
@@ -26,7 +25,6 @@ from fedlab.paper.study import Study, Wanted
 from fedlab.sweep.cli import configured
 from fedlab.sweep.file import read_sweep
 from fedserver import presets
-from fedserver.cli import resolve
 from fedserver.config import RunConfig
 
 ROOT = Path(__file__).parent.parent
@@ -41,14 +39,7 @@ STUDY = Study(
 
 def config_of(wanted: Wanted) -> RunConfig:
     """The settings that the run's own command line comes to, by the code that reads command lines."""
-    arguments = wanted.cell.arguments(Path("runs"))
-    command = main.commands[arguments[0]]
-    with command.make_context(arguments[0], arguments[1:]) as context:
-        settings = {name: value for name, value in context.params.items() if name not in LOG}
-        return resolve(**settings)[0]
-
-
-LOG = {"log_format", "quiet", "verbose"}
+    return configured(wanted.cell)
 
 
 @pytest.mark.parametrize("method", TRAINED)
