@@ -32,12 +32,12 @@ class Column:
     @property
     def heading(self) -> str:
         """Its heading in a table."""
-        return f"{_WORDS[self.dataset]} {_WORDS[self.model]} a={self.alpha:g}"
+        return f"{self.short} a={self.alpha:g}"
 
     @property
-    def shown_model(self) -> str:
-        """The model in the paper's spelling."""
-        return _WORDS[self.model]
+    def short(self) -> str:
+        """Data set and model alone."""
+        return f"{_WORDS[self.dataset]} {_WORDS[self.model]}"
 
     @property
     def shown_dataset(self) -> str:

@@ -80,6 +80,12 @@ class Study:
         flags = self.scale.centralised(column, eta_l, momentum, seed)
         return self._wanted(flags, column, None, seed)
 
+    def heading(self, column: Column) -> str:
+        """What a column is here, and what it stands for: a picture may be seen without its page."""
+        if not self.scale.stand_ins:
+            return column.heading
+        return f"{self.scale.stand_in(column).words}, a={column.alpha:g} (for {column.short})"
+
     def described(self, column: Column, method: str) -> dict[str, str]:
         """The settings in which methods differ, as a table shows them."""
         found = self.scale.resolved(self.scale.federated(column, DERIVED.get(method, method), 0))

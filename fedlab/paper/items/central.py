@@ -83,7 +83,7 @@ def table(study: Study, columns: Sequence[Column]) -> Table:
             validation = _validation(outcomes)
             rows.append(
                 [
-                    f"{column.shown_dataset} {column.shown_model}",
+                    column.short,
                     f"{eta:g}",
                     f"{momentum:g}",
                     f"{validation:.3f}" if validation >= 0 else "-",

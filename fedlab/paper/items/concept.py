@@ -34,7 +34,7 @@ def fig1(study: Study, columns: Sequence[Column], out: Output) -> None:
             key = (column.name, method)
             rows.append(
                 [
-                    column.heading,
+                    study.heading(column),
                     method,
                     sending.shown(lambda run: f"{copies(run):.4f}x"),
                     "-" if gained is None else gained.text(".2f", "x"),

@@ -48,12 +48,12 @@ def _make(study: Study, columns: Sequence[Column], out: Output, *, with_sets: bo
         if with_sets:
             sets["centralised"] = _sets(usable(baseline.outcomes))
         line = None if with_sets else baseline.accuracy
-        pictures.append(_picture(column, sets, line))
+        pictures.append(_picture(study.heading(column), sets, line))
         rows = [[name, *_entries(name, found, outcomes, baseline.accuracy)] for name, found in sets.items()]
         kappas = [f"kappa {kappa:g}" for kappa in SHOWN_KAPPAS]
         headings = ["algorithm", "size to reach centralised top-1", *kappas]
         filled = [[*row, *["-"] * (len(headings) - len(row))] for row in rows]
-        title = f"{column.heading}: coverage with mean set size; centralised top-1 {baseline.entry} %"
+        title = f"{study.heading(column)}: coverage with mean set size; centralised top-1 {baseline.entry} %"
         out.table(f"sets-{column.name}", title, Table(headings, filled))
     out.pictures("sets", pictures)
     out.page.text(f"Of x after round {study.scale.at_round}; means over seeds. {central.text(study)}")
@@ -69,7 +69,7 @@ def _calibration(study: Study, column: Column) -> str:
         if kept
         else "half of the test set, tested on the other"
     )
-    return f"Sets of {column.heading} are calibrated on {on}."
+    return f"Sets of {study.heading(column)} are calibrated on {on}."
 
 
 def _sets(found: Sequence[Run]) -> Sets:
@@ -106,7 +106,7 @@ def _size_to(found: Sets, accuracy: float | None) -> str:
     return f">{ordered[-1][0]:.2f}"
 
 
-def _picture(column: Column, sets: dict[str, Sets], line: float | None) -> Curves:
+def _picture(title: str, sets: dict[str, Sets], line: float | None) -> Curves:
     series: dict[str, tuple[list[float], list[float | None]]] = {
         name: ([size for _, _, size in found], [coverage for _, coverage, _ in found])
         for name, found in sets.items()
@@ -116,4 +116,4 @@ def _picture(column: Column, sets: dict[str, Sets], line: float | None) -> Curve
     if line is not None and sizes:
         series["centralised top-1"] = [min(sizes), max(sizes)], [line, line]
     view = View(name="", x="mean set size", y="coverage", series=series, percent=True)
-    return Curves(title=column.heading, views=[view])
+    return Curves(title=title, views=[view])

@@ -36,7 +36,7 @@ def fig2c(study: Study, columns: Sequence[Column], out: Output) -> None:
     """Drift diversity of every layer, at several concentrations."""
     for column in columns:
         runs = {name: usable(study.outcomes(found)) for name, found in levels(study, column).items()}
-        _diversity(f"{column.heading}, FedAvg", f"drift-{column.name}", runs, out)
+        _diversity(f"{study.heading(column)}, FedAvg", f"drift-{column.name}", runs, out)
 
 
 def compared_runs(study: Study, columns: Sequence[Column]) -> list[Wanted]:
@@ -50,9 +50,9 @@ def diversity_and_learning(study: Study, columns: Sequence[Column], out: Output)
         outcomes = {method: study.outcomes(study.every_seed(column, method)) for method in COMPARED}
         labels = {m: f"{m}, momentum {study.described(column, m)['momentum']}" for m in COMPARED}
         runs = {labels[method]: usable(found) for method, found in outcomes.items()}
-        _diversity(column.heading, f"drift-{column.name}", runs, out)
+        _diversity(study.heading(column), f"drift-{column.name}", runs, out)
         ended = {labels[method]: found for method, found in outcomes.items()}
-        out.pictures(f"curves-{column.name}", [learning_curves(f"{column.heading}: accuracy", ended)])
+        out.pictures(f"curves-{column.name}", [learning_curves(f"{study.heading(column)}: accuracy", ended)])
         _say_what_ended(ended, out)
 
 

@@ -23,11 +23,11 @@ def fig2b(study: Study, columns: Sequence[Column], out: Output) -> None:
         runs = {name: usable(study.outcomes(found)) for name, found in levels(study, column).items()}
         layers = layers_of([run for some in runs.values() for run in some])
         rows = [[layer, *(_mean(some, layer) for some in runs.values())] for layer in layers]
-        title = f"{column.heading}: CKA between clients, mean over pairs, rounds and seeds"
+        title = f"{study.heading(column)}: CKA between clients, mean over pairs, rounds and seeds"
         out.table(f"cka-{column.name}", title, Table(["layer", *runs], rows))
         out.pictures(f"cka-{column.name}", [_curves(layer, runs) for layer in some_of(layers)])
         last = {name: list(read_cka(some[0].path))[-1] for name, some in runs.items() if some}
-        out.page.heading(f"{column.heading}: client by client, last round, seed 0")
+        out.page.heading(f"{study.heading(column)}: client by client, last round, seed 0")
         pairs = [(layer, name, record) for layer in some_of(layers) for name, record in last.items()]
         out.pictures(f"matrix-{column.name}", [_matrix(*pair) for pair in pairs])
         for record in list(last.values())[:1]:

@@ -101,9 +101,11 @@ def svr_start(study: Study, columns: Sequence[Column], out: Output) -> None:
                 ]
             )
         headings = ["S_svr", "from", f"top-1 in per cent after round {at}", "copies sent"]
-        out.table(f"svr-{column.name}", f"{column.heading}, FedPVR with other sets", Table(headings, rows))
+        out.table(
+            f"svr-{column.name}", f"{study.heading(column)}, FedPVR with other sets", Table(headings, rows)
+        )
         labelled = {start.label: found for start, found in outcomes.items()}
-        out.pictures(f"svr-{column.name}", [learning_curves(column.heading, labelled)])
+        out.pictures(f"svr-{column.name}", [learning_curves(study.heading(column), labelled)])
     out.page.text(
         "All have FedPVR's settings; only S_svr differs. Momentum acts outside S_svr, so a start further "
         "back also takes momentum away: the ends are not FedAvg and SCAFFOLD as in the tables, but these "

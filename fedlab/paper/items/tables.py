@@ -34,7 +34,10 @@ def table2(study: Study, columns: Sequence[Column], out: Output) -> None:
         column.name: {method: study.outcomes(study.every_seed(column, method)) for method in TRAINED}
         for column in columns
     }
-    headings = ["algorithm", *(f"{c.heading} to {study.scale.stand_in(c).target:.0%}" for c in columns)]
+    headings = [
+        "algorithm",
+        *(f"{study.heading(c)} to {study.scale.stand_in(c).target:.0%}" for c in columns),
+    ]
     rows = [[method, *(_rounds(study, column, grid, method) for column in columns)] for method in METHODS]
     title = f"Rounds to the target within {study.scale.rounds}, one number per seed, and mean speed-up"
     out.table("table2", title, Table(headings, rows))
@@ -47,11 +50,11 @@ def table2(study: Study, columns: Sequence[Column], out: Output) -> None:
     printed = [[method, *(_published_rounds(column, method) for column in columns)] for method in TRAINED]
     out.published(
         "The paper's table 2: rounds to 66 % (CIFAR-10) or 44 % (CIFAR-100) within 100",
-        Table(["algorithm", *(c.heading for c in columns)], printed),
+        Table(_paper(columns), printed),
     )
     out.table("settings", "Settings in which methods differ", settings(study, columns))
     out.page.heading("Learning curves over all seeds")
-    out.pictures("curves", [learning_curves(column.heading, grid[column.name]) for column in columns])
+    out.pictures("curves", [learning_curves(study.heading(column), grid[column.name]) for column in columns])
 
 
 def _rounds(study: Study, column: Column, grid: Grid, method: str) -> str:
@@ -84,6 +87,10 @@ def _reached(outcome: Outcome, target: float, at_most: int) -> Reached | None:
     return Reached(at_most, censored=True) if rounds is None else Reached(rounds)
 
 
+def _paper(columns: Sequence[Column]) -> list[str]:
+    return ["algorithm", *(column.heading for column in columns)]
+
+
 def _published_rounds(column: Column, method: str) -> str:
     key = (column.name, method)
     return f"{published.ROUNDS[key]} ({published.SPEED_UP[key]})" if key in published.ROUNDS else "-"
@@ -107,7 +114,7 @@ def table3(study: Study, columns: Sequence[Column], out: Output) -> None:
     for method in METHODS:
         found = [grid[column.name][DERIVED.get(method, method)] for column in columns]
         rows.append([method, *(entry(each, lambda run: _per_cent(accuracy_at(run, at))) for each in found)])
-    headings = ["algorithm", *(column.heading for column in columns)]
+    headings = ["algorithm", *(study.heading(column) for column in columns)]
     seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''}"
     out.table("table3", f"Top-1 accuracy after round {at}, in per cent, {seeds}", Table(headings, rows))
     out.page.text(DERIVED_TEXT)
@@ -115,13 +122,13 @@ def table3(study: Study, columns: Sequence[Column], out: Output) -> None:
         [method, *(published.TOP_1.get((c.name, method), "-") for c in columns)]
         for method in ("centralised", *TRAINED)
     ]
-    out.published("The paper's table 3: top-1 accuracy after 80 rounds", Table(headings, printed))
+    out.published("The paper's table 3: top-1 accuracy after 80 rounds", Table(_paper(columns), printed))
     _copies(study, columns, grid, out)
     out.table("centralised", "The centralised grid, chosen by validation", central.table(study, columns))
     out.page.text(central.text(study))
     out.table("settings", "Settings in which methods differ", settings(study, columns))
     out.page.heading("Learning curves over all seeds")
-    out.pictures("curves", [learning_curves(column.heading, grid[column.name]) for column in columns])
+    out.pictures("curves", [learning_curves(study.heading(column), grid[column.name]) for column in columns])
 
 
 def _per_cent(share: float | None) -> float | None:
@@ -130,11 +137,11 @@ def _per_cent(share: float | None) -> float | None:
 
 def _copies(study: Study, columns: Sequence[Column], grid: Grid, out: Output) -> None:
     """Copies of the model per client and round, for every column, beside the paper's."""
-    headings = ["algorithm", *(column.heading for column in columns)]
+    headings = ["algorithm", *(study.heading(column) for column in columns)]
     rows = [[m, *(copies_of(study, column, grid, m) for column in columns)] for m in METHODS]
     out.table("copies", "Copies of the model sent per client and round, measured", Table(headings, rows))
     printed = [[m, *(published.COPIES.get((c.name, m), "-") for c in columns)] for m in TRAINED]
-    out.published("The paper's table 3: copies sent", Table(headings, printed))
+    out.published("The paper's table 3: copies sent", Table(_paper(columns), printed))
     out.page.text(
         "By count of parameters the paper's 2.02x holds for ResNet-8 with 10 classes; with 100 it is 2.155x. "
         "`fedlab model resnet8 --num-classes 100` counts them."
