@@ -13,13 +13,13 @@ NAMES ?=
 RESULTS ?=
 FLOWER ?= 1.40.0
 # Marks of tests that need more than this machine's Python; each has a target of its own.
-APART := compose or tcpdump or notebooks or site or browser or prometheus or trackers or cuda
+APART := compose or tcpdump or notebooks or site or browser or prometheus or trackers or cuda or ray
 # Each target starts many interpreters: what one of them has compiled, the others need not compile again.
 unexport PYTHONDONTWRITEBYTECODE
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help demo up down test test-calm test-slow test-chaos test-compose test-tcpdump test-notebooks test-browser \
-	test-prometheus test-trackers test-cuda test-package test-ranges lint format proto docs docs-site bench \
+	test-prometheus test-trackers test-cuda test-ray test-package test-ranges lint format proto docs docs-site bench \
 	bench-link bench-flower bench-compare bench-docs same-bits fuzz audit clean venv
 
 help:  ## List the targets.
@@ -60,6 +60,11 @@ test-trackers: venv  ## Run the tests with the real TensorBoard and MLflow, whic
 
 test-cuda: venv  ## Run the tests that need a GPU, and torch with CUDA.
 	$(BIN)/pytest -m cuda tests/test_cuda.py
+
+# Not among the pins: it takes a quarter of a gigabyte.
+test-ray: venv  ## Run experiments on a Ray cluster of two nodes, one of which is lost; Ray is installed first.
+	@$(BIN)/python -c 'import ray' 2> /dev/null || $(PIP_INSTALL) -c requirements.txt -r requirements-ray.txt
+	$(BIN)/pytest -m ray tests/test_ray.py
 
 # Neither is among the pins: one brings a driver of 45 MB along, the other is no Python.
 test-browser: venv  ## Look at the dashboard in a real browser (needs chromium and npm).

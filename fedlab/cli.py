@@ -23,7 +23,9 @@ from common.installation import extras
 from common.installation.cli import version_option
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
+from fedlab.paper import cli as paper
 from fedlab.plugins import cli as plugins
+from fedlab.sweep import cli as sweeps
 from fedlab.theory import cli as theory
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, resume_option, run_options
@@ -177,7 +179,8 @@ def list_presets(as_json: bool) -> None:
 
     from fedlab.console import show_presets
 
-    show_presets(table, Console())
+    norms = {preset: presets.normalisation(preset) for preset in presets.NAMES}
+    show_presets(table, norms, Console())
 
 
 @main.command(
@@ -234,5 +237,6 @@ def partition(
 main.add_command(plugins.plugins)
 main.add_command(models.model)
 main.add_command(experiments.compare)
-main.add_command(experiments.reproduce)
+main.add_command(paper.reproduce)
+main.add_command(sweeps.sweep)
 main.add_command(theory.theory)

@@ -66,31 +66,50 @@ def show_comparison(rows: Sequence[ComparisonRow], target: float, link: str, con
         table.add_row(
             row.method,
             row.codec,
-            f"{row.accuracy:.1%}",
+            _or(row.outcome, row.accuracy, ".1%"),
             str(row.rounds_to_target or "-"),
-            f"{row.down_bytes:,.0f}",
-            f"{row.up_bytes:,.0f}",
-            f"{row.transfer_seconds:.2f} s",
-            "-" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s",
+            _or("-", row.down_bytes, ",.0f"),
+            _or("-", row.up_bytes, ",.0f"),
+            _or("-", row.transfer_seconds, ".2f", " s"),
+            _or("-", row.seconds_to_target, ".1f", " s"),
         )
     console.print(table)
 
 
-def show_presets(presets: Mapping[str, Mapping[str, Settings]], console: Console) -> None:
-    """A line for each preset, with the step size of each algorithm."""
-    table = _table("eta_l (schedule)")
-    for heading in ("preset", *next(iter(presets.values()))):
+def _or(otherwise: str, value: float | None, form: str, unit: str = "") -> str:
+    return otherwise if value is None else f"{value:{form}}{unit}"
+
+
+def show_presets(
+    presets: Mapping[str, Mapping[str, Settings]], norms: Mapping[str, str], console: Console
+) -> None:
+    """A line for each preset and one for each of its algorithms, with everything in which they differ."""
+    table = _table("what presets set")
+    shown = ("eta_l", "schedule", "momentum", "mu", "feddyn_alpha", "validation")
+    for heading in (
+        "preset",
+        "eta_l",
+        "schedule",
+        "momentum",
+        "mu",
+        "feddyn\nalpha",
+        "vali-\ndation",
+        "norm",
+    ):
         table.add_column(heading, no_wrap=True)
     for preset, by_algorithm in presets.items():
-        cells = []
-        for settings in by_algorithm.values():
-            schedule = settings["schedule"]
-            cells.append(f"{settings['eta_l']}" + ("" if schedule == "constant" else f" ({schedule})"))
-        table.add_row(preset, *cells)
+        table.add_row(preset, *[""] * len(shown), norms[preset])
+        for algorithm, said in by_algorithm.items():
+            table.add_row(f"  {algorithm}", *(str(said.get(name, "-")) for name in shown), "")
     console.print(table)
     some = next(iter(next(iter(presets.values())).values()))
     shared = ("num_clients", "rounds", "local_epochs", "batch_size")
     console.print(", ".join(f"{name} {some[name]}" for name in shared), highlight=False)
+    console.print(
+        "norm: what is between the layers. Momentum acts outside S_svr. eta_l of fedprox and feddyn, mu and "
+        "both schedules' parameters are not printed in the paper, which tunes them.",
+        highlight=False,
+    )
 
 
 def show_shards(counts: Indices, console: Console) -> None:

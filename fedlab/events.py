@@ -62,18 +62,32 @@ class RunsPlanned(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClusterJoined(Event):
+    """Runs are about to start on the nodes of a cluster."""
+
+    nodes: int
+    cpus: int
+
+    def text(self) -> str:
+        return f"runs go to {self.nodes} nodes with {self.cpus} CPUs"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunFinished(Event):
-    """A run of an experiment has ended well."""
+    """A run of an experiment has ended."""
 
     key: str
     """The name of its folder."""
+    outcome: str = "finished"
+    """How it ended: finished, stopped at its target, diverged or failed, with the reason."""
     done: int
     total: int
     seconds_left: float
     """Estimated from the runs so far."""
 
     def text(self) -> str:
-        return f"{self.done}/{self.total} {self.key}; about {self.seconds_left / 60:.0f} min left"
+        how = "" if self.outcome == "finished" else f" {self.outcome}"
+        return f"{self.done}/{self.total} {self.key}{how}; about {self.seconds_left / 60:.0f} min left"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,6 +57,7 @@ ONLY_IN = {
     "starlette": ("fedserver/dashboard",),
     "uvicorn": ("fedserver/dashboard",),
     "tensorboardX": ("fedserver/track/tensorboard_files.py",),
+    "ray": ("fedlab/engine/ray_engine.py",),
     "mlflow": ("fedserver/track/mlflow_store.py",),
     "torch": (
         "common/tensors/torch_views.py",

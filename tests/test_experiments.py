@@ -10,35 +10,21 @@ from typing import Any
 
 import pytest
 
-from common.algorithms import ALGORITHMS
 from common.algorithms.schedule import step_size
 from common.bit_rate import bits_per_second
 from common.errors import ConfigError, RunError
 from common.events import Event, unheard
 from common.page.charts import Curves, HeatMap, View
+from fedlab.engine.cells import Cell
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.outcome import Kind, finished_run, marks, outcome_of, usable
+from fedlab.engine.running import run_cells
 from fedlab.events import RunFinished, RunsPlanned
-from fedlab.experiments import cli as experiments_cli
-from fedlab.experiments import paper
-from fedlab.experiments.bench import Bench
-from fedlab.experiments.cells import Cell, run_cells
-from fedlab.experiments.methods import METHODS
-from fedlab.experiments.reproduce import EXPERIMENTS, reproduce
-from fedlab.experiments.scales import SCALES, Column, Scale
 from fedlab.reports import plots
 from fedlab.reports.tables import Table
-from fedserver import presets
-from fedserver.config import RunConfig
 from tests.processes import forked_children
 from tests.test_cli import invoke
 from tests.test_page import documents, parsed
-
-SHORT = Scale(
-    "short",
-    (Column("digits", "mlp", 0.5, 0.99),),
-    {"num_clients": 2, "rounds": 2, "local_epochs": 1, "width": 0.1, "eta_l": 0.5},
-    train_examples=200,
-    central_rounds=2,
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,64 +34,10 @@ def forked() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """A bench whose experiments take seconds, with table 1 done."""
-    folder = tmp_path_factory.mktemp("bench")
-    bench = Bench(SHORT, 1, 2, folder, "data", unheard)
-    reproduce("table1", bench, "fedlab reproduce table1")
-    return bench
-
-
 def drawn(html: str) -> list[dict[str, Any]]:
     """The pictures of a page."""
     charts: list[dict[str, Any]] = documents(parsed(html))["charts"]  # type: ignore[assignment]
     return charts
-
-
-def test_table_1_counts_rounds_and_puts_the_papers_numbers_beside(bench: Bench) -> None:
-    out = bench.folder / "table1"
-    rows = json.loads((out / "table1.json").read_text())
-    assert [row["algorithm"] for row in rows] == list(METHODS)
-    assert all(row["digits mlp a=0.5 to 99%"] == "2+" for row in rows)
-    page = (out / "report.html").read_text()
-    assert "100+" in page
-    assert len(drawn(page)) == 1
-    for name in ("table1.md", "table1.csv", "speed-up.md", "curves-0.png", "curves-0.svg"):
-        assert (out / name).stat().st_size > 50
-
-
-def test_table_2_shares_the_runs_of_table_1_and_adds_the_pooled_baseline(bench: Bench) -> None:
-    before = {path: path.stat().st_mtime_ns for path in bench.runs.glob("*/conformal.json")}
-    reproduce("table2", bench, "fedlab reproduce table2")
-    after = {path: path.stat().st_mtime_ns for path in bench.runs.glob("*/conformal.json")}
-    assert {path: after[path] for path in before} == before, "finished runs are not run again"
-    assert len(after) == len(before) + 1
-    records = json.loads((bench.folder / "table2" / "table2.json").read_text())
-    rows = {row["algorithm"]: row for row in records}
-    floats = "floats per client and round"
-    assert rows["fedavg"][floats] == rows["fedprox"][floats] == rows["feddyn"][floats] == "2.0000 d"
-    assert rows["scaffold"][floats] == "4.0000 d"
-    assert 2 < float(rows["fedpvr"][floats].split()[0]) < 2.5
-    assert rows["centralised"][floats] == "-"
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        "fig-conformal",
-        "fig-partition",
-        pytest.param("fig-drift", marks=pytest.mark.slow),
-        pytest.param("fig-svr-start", marks=pytest.mark.slow),
-    ],
-)
-def test_every_figure_can_be_made(bench: Bench, what: str) -> None:
-    made = reproduce(what, bench, f"fedlab reproduce {what}")
-    report = made.report
-    assert made.tables
-    assert drawn(report.read_text())
-    assert list(report.parent.glob("*.png"))
-    assert list(report.parent.glob("*.md"))
 
 
 def test_rounds_are_counted_from_1_in_whole_numbers() -> None:
@@ -121,37 +53,53 @@ def test_rounds_are_counted_from_1_in_whole_numbers() -> None:
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1, 2, 3]
 
 
-def test_reproduce_ends_with_its_tables(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCALES, "tiny", SHORT)
-    result = invoke("fedlab", "reproduce", "table1", "--out", str(bench.folder))
-    assert result.exit_code == 0, result.output
-    assert (
-        "Rounds to the target, one number per seed\n| algorithm | digits mlp a=0.5 to 99% |" in result.output
-    )
-    assert result.output.endswith(f"report: {bench.folder / 'table1' / 'report.html'}\n")
-
-
-def test_the_command_offers_exactly_the_experiments_there_are() -> None:
-    assert set(experiments_cli.EXPERIMENTS) == set(EXPERIMENTS)
-
-
 def test_a_cell_that_was_interrupted_starts_again(tmp_path: Path) -> None:
     cell = Cell.of({"model": "mlp", "num_clients": 1, "rounds": 1, "local_steps": 1})
     half = tmp_path / cell.key
     half.mkdir()
     (half / "config.json").write_text("{}")
     told: list[Event] = []
-    run_cells([cell, cell], tmp_path, 1, told.append)
+    run_cells([cell, cell], tmp_path, EngineChoice(jobs=1), told.append)
     assert told[0] == RunsPlanned(finished=0, total=1)
     assert told[1:] == [RunFinished(key=cell.key, done=1, total=1, seconds_left=0)]
-    assert cell.finished(tmp_path)
-    assert len(cell.read(tmp_path).rounds) == 1
+    assert len(finished_run(cell, tmp_path).rounds) == 1
 
 
-def test_a_cell_that_fails_says_why(tmp_path: Path) -> None:
-    cell = Cell.of({"svr": ["head"], "num_clients": 1})
+def test_a_cell_that_fails_or_diverges_is_an_outcome_and_not_the_end(tmp_path: Path) -> None:
+    small = {"model": "mlp", "num_clients": 1, "rounds": 2, "local_steps": 1}
+    good, wild = Cell.of(small), Cell.of(small | {"eta_l": 1e30})
+    bad = Cell.of({"svr": ["head"], "num_clients": 1})
+    cells = [bad, wild, good]
+    run_cells(cells, tmp_path, EngineChoice(jobs=1), unheard)
+    found = [outcome_of(cell, tmp_path) for cell in cells]
+    ends = [outcome for outcome in found if outcome is not None]
+    assert [outcome.kind for outcome in ends] == [Kind.FAILED, Kind.DIVERGED, Kind.FINISHED]
+    assert marks(ends) == f"failed, diverged (r. {ends[1].round})"
+    assert [len(run.rounds) for run in usable(ends)] == [2]
+    assert [outcome.shown(lambda run: str(len(run.rounds))) for outcome in ends][2] == "2"
     with pytest.raises(RunError, match=r"ended with code 2: Error: --svr 'head' selects no parameter"):
-        run_cells([cell], tmp_path, 1, unheard)
+        finished_run(bad, tmp_path)
+    with pytest.raises(RunError, match=r"diverged in round \d+: .*lower --eta-l"):
+        finished_run(wild, tmp_path)
+    told: list[Event] = []
+    run_cells(cells, tmp_path, EngineChoice(jobs=1), told.append)
+    assert told[0] == RunsPlanned(finished=2, total=3), "what diverged would diverge again"
+    assert [event.key for event in told if isinstance(event, RunFinished)] == [bad.key]
+
+
+def test_a_cell_that_may_stop_at_a_target_has_the_rounds_up_to_it_however_far_it_went(tmp_path: Path) -> None:
+    settings = {"model": "mlp", "num_clients": 1, "rounds": 3, "local_steps": 20}
+    run_cells([Cell.of(settings)], tmp_path, EngineChoice(jobs=1), unheard)
+    whole = finished_run(Cell.of(settings), tmp_path)
+    first, second, last = (record.accuracy or 0 for record in whole.rounds)
+    assert first < second <= last, "it learns"
+    stopped = outcome_of(Cell.of(settings, stop_at=second), tmp_path)
+    assert stopped is not None
+    assert (stopped.kind, stopped.round, stopped.mark) == (Kind.STOPPED, 2, "")
+    assert usable([stopped])[0].rounds == whole.rounds[:2]
+    beyond = outcome_of(Cell.of(settings, stop_at=1.1), tmp_path)
+    assert beyond is not None
+    assert beyond.kind is Kind.FINISHED
 
 
 def test_cells_differ_where_their_flags_do() -> None:
@@ -162,8 +110,11 @@ def test_cells_differ_where_their_flags_do() -> None:
     assert cells[3].flags == (("--no-augment", ""),)
 
 
-def test_a_report_on_any_runs(bench: Bench, tmp_path: Path) -> None:
-    runs = [str(path) for path in sorted(bench.runs.iterdir()) if (path / "conformal.json").exists()][:2]
+def test_a_report_on_any_runs(tmp_path: Path) -> None:
+    short = {"model": "mlp", "num_clients": 2, "rounds": 2, "local_steps": 2, "width": 0.1}
+    cells = [Cell.of({"algorithm": algorithm, **short}) for algorithm in ("fedavg", "fedpvr")]
+    run_cells(cells, tmp_path, EngineChoice(jobs=2), unheard)
+    runs = [str(tmp_path / cell.key) for cell in cells]
     out = tmp_path / "report.html"
     result = invoke("fedlab", "report", *runs, "--link", "2Mbit", "--out", str(out))
     assert result.exit_code == 0, result.output
@@ -214,24 +165,6 @@ def test_link_speeds(text: str, bits: float) -> None:
 def test_speeds_that_are_none(text: str) -> None:
     with pytest.raises(ConfigError, match="--link must be a speed such as 2Mbit"):
         bits_per_second("--link", text)
-
-
-def test_presets_cover_every_cell_of_the_tables_and_make_valid_settings() -> None:
-    assert sorted(presets.NAMES) == sorted(f"{d}-{m}-a{a}" for d, m, a in paper.COLUMNS)
-    for name in presets.NAMES:
-        for algorithm in ALGORITHMS:
-            settings = dict[str, Any](presets.settings(name, algorithm))
-            config = RunConfig(algorithm=algorithm, **settings)
-            assert (config.num_clients, config.local_epochs, config.batch_size) == (10, 10, 256)
-    assert presets.settings("cifar10-vgg11-a0.1", "scaffold")["schedule"] == "multistep"
-    assert presets.settings("cifar10-resnet8-a0.5", "fedpvr")["eta_l"] == 0.3
-    with pytest.raises(ConfigError, match=r"unknown preset 'x'; choose cifar10-vgg11-a0.1"):
-        presets.settings("x", "fedavg")
-
-
-def test_the_paper_has_a_number_for_every_column() -> None:
-    for values in (*paper.TOP1.values(), *paper.ROUNDS.values()):
-        assert len(values) == len(paper.COLUMNS)
 
 
 def test_schedules_start_at_eta_l_and_never_grow() -> None:

@@ -53,8 +53,8 @@ IF_THERE = {"pandas", "_typeshed"}
 
 
 def pins() -> dict[str, str]:
-    """requirements.txt, and what trackers need beside it."""
-    text = "".join((ROOT / f"requirements{kind}.txt").read_text() for kind in ("", "-trackers"))
+    """requirements.txt, and what trackers and Ray need beside it."""
+    text = "".join((ROOT / f"requirements{kind}.txt").read_text() for kind in ("", "-trackers", "-ray"))
     lines = re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE)
     return {name.lower().replace("_", "-"): number for name, number in lines}
 
@@ -62,7 +62,7 @@ def pins() -> dict[str, str]:
 def test_every_library_that_is_imported_is_declared_and_its_pin_is_within_the_range() -> None:
     tops = {name.partition(".")[0] for path in FILES for name in imports(path)}
     foreign = {distribution(name) for name in tops - OURS - IF_THERE - sys.stdlib_module_names}
-    asked = declared() | declared("all")
+    asked = declared() | declared("all", "ray")
     assert {"torch", "grpcio", "numpy"} <= foreign <= asked.keys()
     for name in foreign:
         assert asked[name].specifier.contains(pins()[name]), name
@@ -83,7 +83,7 @@ def test_an_extra_that_is_recommended_brings_the_library() -> None:
     [
         ("torch", "fedclient", ["run", "--server", "127.0.0.1:1"], "client"),
         ("torch", "fedlab", ["demo"], "lab"),
-        ("matplotlib", "fedlab", ["reproduce", "fig-partition", "--scale", "tiny"], "lab"),
+        ("matplotlib", "fedlab", ["reproduce", "figC1", "--scale", "tiny"], "lab"),
         ("hpack", "fedwire", ["pcap", "tests/data/run.pcap"], "wire"),
     ],
 )

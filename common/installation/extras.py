@@ -14,6 +14,7 @@ EXTRAS = {
     "matplotlib": ("lab",),
     "starlette": ("dashboard",),
     "uvicorn": ("dashboard",),
+    "ray": ("ray",),
     "mlflow": ("track", "mlflow"),
     "tensorboardX": ("track", "tensorboard"),
 }

@@ -55,11 +55,13 @@ const curves = (holder, chart) => {
   let view = chart.views[0], at = null, frame = {}, toX = Number, toY = Number;
   const shown = () => names.filter((name) => view.series[name] && !hidden.has(name));
   const points = (name) => view.series[name][0].map((x, k) => [x, view.series[name][1][k]]).filter(([, y]) => y !== null);
+  const edges = (name) => (view.bands && view.bands[name]) || [[], []]; // Lowest and highest, where a line stands for several.
   const wordY = (y) => (view.percent ? `${number(100 * y)} %` : number(y));
   const every = () => [...new Set(shown().flatMap((name) => points(name).map(([x]) => x)))].sort((a, b) => a - b);
 
   const draw = (pen, width, height) => {
-    const all = shown().flatMap(points), ys = all.map(([, y]) => y), xs = all.map(([x]) => x);
+    const all = shown().flatMap(points), xs = all.map(([x]) => x);
+    const ys = [...all.map(([, y]) => y), ...shown().flatMap((name) => edges(name).flat())];
     let low = view.log ? least(ys.filter((y) => y > 0), Infinity) : least(ys, 0);
     let high = most(ys, -Infinity);
     if (!all.length || !Number.isFinite(low)) { low = 0; high = 1; }
@@ -77,15 +79,25 @@ const curves = (holder, chart) => {
     axes(pen, frame, marksX, marksY.map((y) => (view.log ? 10 ** y : y)), number, wordY, toX, toY);
     pen.fillText(view.x, (frame.left + frame.right) / 2, height - 10);
     shown().forEach((name) => {
+      const [under, over] = edges(name), at1 = view.series[name][0];
+      pen.fillStyle = ink(`s${names.indexOf(name) % 8}`);
+      pen.globalAlpha = 0.15;
+      pen.beginPath();
+      over.forEach((y, n) => pen[n ? "lineTo" : "moveTo"](toX(at1[n]), toY(y)));
+      [...under.keys()].reverse().forEach((n) => pen.lineTo(toX(at1[n]), toY(under[n])));
+      pen.fill();
+      pen.globalAlpha = 1;
+    });
+    shown().forEach((name) => {
       const k = names.indexOf(name), line = points(name);
       pen.strokeStyle = pen.fillStyle = ink(`s${k % 8}`);
       pen.lineWidth = 2;
       pen.setLineDash(k % 2 ? [7, 4] : []); // So that one line under another is seen.
       pen.beginPath();
-      line.forEach(([x, y], n) => pen[n ? "lineTo" : "moveTo"](toX(x), toY(y)));
+      if (!view.points) line.forEach(([x, y], n) => pen[n ? "lineTo" : "moveTo"](toX(x), toY(y)));
       pen.stroke();
       pen.setLineDash([]);
-      if (line.length <= 40) line.forEach(([x, y]) => { pen.beginPath(); pen.arc(toX(x), toY(y), 2.2, 0, 7); pen.fill(); });
+      if (line.length <= 40 || view.points) line.forEach(([x, y]) => { pen.beginPath(); pen.arc(toX(x), toY(y), 2.2, 0, 7); pen.fill(); });
     });
     if (at === null) return;
     pen.strokeStyle = ink("soft");
@@ -100,12 +112,14 @@ const curves = (holder, chart) => {
     const line = points(name);
     if (!line.length) return [];
     const best = line.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a));
-    return Math.abs(toX(best[0]) - toX(x)) < 30 ? [[name, ...best]] : [];
+    const [under, over] = edges(name), k = view.series[name][0].indexOf(best[0]);
+    const span = over.length ? ` (${wordY(under[k])} to ${wordY(over[k])})` : "";
+    return Math.abs(toX(best[0]) - toX(x)) < 30 ? [[name, ...best, span]] : [];
   });
   const told = (y) => {
     if (at === null) return null;
     const rows = near(at).sort((a, b) => b[2] - a[2]);
-    return [toX(at), y, `${view.x} ${number(at)}`, rows.map(([name, , v]) => [name, wordY(v), `s${names.indexOf(name) % 8}`])];
+    return [toX(at), y, `${view.x} ${number(at)}`, rows.map(([name, , v, span]) => [name, wordY(v) + span, `s${names.indexOf(name) % 8}`])];
   };
   const { canvas, later } = surface(holder, `${chart.title}; left and right give values`, (w) => (w < 480 ? 240 : 300), draw);
   explore(canvas, later, (x, y) => {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 Numbers = Sequence[float]
@@ -25,6 +25,20 @@ class View:
     percent: bool = False
     """Whether y is a share, shown in per cent."""
     log: bool = False
+    bands: Mapping[str, tuple[Numbers, Numbers]] = field(default_factory=dict)
+    """Name -> lowest and highest y at every x of that line, where it stands for several."""
+    points: bool = False
+    """Whether points are not joined by a line."""
+
+    def value(self, name: str, k: int) -> str:
+        """The k-th number of a line as text, with what it stands for."""
+        y = self.series[name][1][k]
+        if y is None:
+            return "-"
+        if name not in self.bands:
+            return f"{y:.6g}"
+        low, high = (edge[k] for edge in self.bands[name])
+        return f"{y:.6g} ({low:.6g} to {high:.6g})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +58,10 @@ class Curves:
     def rows(self) -> tuple[list[str], list[list[str]]]:
         """The numbers: headings and rows."""
         found = [
-            [name, view.x, f"{x:g}", view.y, "-" if y is None else f"{y:.6g}"]
+            [name, view.x, f"{x:g}", view.y, view.value(name, k)]
             for view in self.views
-            for name, (xs, ys) in view.series.items()
-            for x, y in zip(xs, ys, strict=True)
+            for name, (xs, _) in view.series.items()
+            for k, x in enumerate(xs)
         ]
         return ["line", "over", "at", "of", "value"], found
 

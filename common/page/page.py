@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import quote
 
 from common.atomic import replacing
 from common.errors import printable
@@ -80,6 +81,14 @@ class Page:
     def table(self, table: Rows, *, folded: str = "") -> None:
         """A table; `folded` is what to click on to see it."""
         self._parts.append(_folded(folded, _table(table.headings, table.rows)))
+
+    def links(self, links: Iterable[tuple[str, str, str]]) -> None:
+        """Files beside the page: the path from here, its name, and what it is."""
+        items = "".join(
+            f'<li><a href="{escape(quote(path))}">{_text(name)}</a> {_marked(text)}</li>'
+            for path, name, text in links
+        )
+        self._parts.append(f"<ul>{items}</ul>")
 
     def charts(self, charts: Sequence[Chart], *, wide: bool = False) -> None:
         """Pictures side by side where there is room, or one below the other."""

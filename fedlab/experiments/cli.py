@@ -3,96 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from common import commandline
 from common.bit_rate import bits_per_second
-from common.devices.cli import training_options
 from common.events import Emit
 from common.wire.codec_choice import Codecs
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.cli import RUNS, engine_options
 from fedserver.cli import checked_option
-
-if TYPE_CHECKING:
-    from fedlab.experiments.cells import Devices
-
-EXPERIMENTS = ("table1", "table2", "fig-drift", "fig-svr-start", "fig-conformal", "fig-partition")
-RUNS = "Runs"
-
-
-def jobs_option(function: Any) -> Any:
-    """How many runs at a time."""
-    return commandline.option(
-        RUNS, "--jobs", type=click.IntRange(1), help="Runs at a time.  [default: number of cores]"
-    )(function)
-
-
-def _devices(device: str, autocast: str) -> Devices:
-    """The devices of all runs; raises before the first of them if one is not there."""
-    from common.devices.choice import devices
-    from fedlab.experiments.cells import Devices
-
-    return Devices(devices(device, autocast), autocast)
-
-
-@click.command(
-    cls=commandline.Command,
-    epilog=commandline.example(
-        "fedlab reproduce table1 --scale tiny", "fedlab reproduce table1 --scale small --seeds 3"
-    ),
-)
-@click.argument("what", type=click.Choice(EXPERIMENTS))
-@commandline.option(
-    RUNS, "--scale", type=click.Choice(("tiny", "small", "paper")), default="tiny", help="How large."
-)
-@commandline.option(RUNS, "--seeds", type=click.IntRange(1), default=1, help="Repetitions.")
-@jobs_option
-@training_options(RUNS)
-@checked_option("data_dir", section=RUNS)
-@commandline.option(
-    RUNS, "--out", type=click.Path(path_type=Path), help="Folder.  [default: runs/reproduce-SCALE]"
-)
-@commandline.log_options
-def reproduce(
-    what: str,
-    scale: str,
-    seeds: int,
-    jobs: int | None,
-    data_dir: str,
-    out: Path | None,
-    device: str,
-    autocast: str,
-    emit: Emit,
-) -> None:
-    """Make a table or figure of the paper: runs, tables, pictures and one HTML report.
-
-    Can be interrupted and started again: finished runs are kept, and shared between experiments of a scale.
-    """
-    from rich.console import Console
-
-    from fedlab.experiments.bench import Bench
-    from fedlab.experiments.reproduce import reproduce as make
-    from fedlab.experiments.scales import SCALES
-    from fedlab.progress import bars_for
-
-    with commandline.stopped_by_signals(), bars_for(emit, Console()) as tell:
-        bench = Bench(
-            scale=SCALES[scale],
-            seeds=seeds,
-            jobs=jobs or os.cpu_count() or 1,
-            folder=out or Path("runs") / f"reproduce-{scale}",
-            data_dir=str(Path(data_dir).absolute()),
-            emit=tell,
-            devices=_devices(device, autocast),
-        )
-        made = make(what, bench, f"fedlab reproduce {what} --scale {scale} --seeds {seeds}")
-    for title, table in made.tables.items():
-        click.echo(f"{title}\n{table.markdown()}")
-    click.echo(f"report: {made.report}")
 
 
 @click.command(
@@ -118,8 +41,7 @@ def reproduce(
 @checked_option("eta_l", section=RUNS)
 @checked_option("alpha", section=RUNS, default=0.1)
 @checked_option("seed", section=RUNS)
-@jobs_option
-@training_options(RUNS)
+@engine_options
 @commandline.option(
     RUNS, "--out", type=click.Path(path_type=Path), help="Folder for the runs.  [default: runs/compare]"
 )
@@ -128,11 +50,9 @@ def compare(
     link: str,
     target: float,
     codecs: str,
-    jobs: int | None,
+    engine: EngineChoice,
     out: Path | None,
     as_json: bool,
-    device: str,
-    autocast: str,
     emit: Emit,
     **settings: Any,
 ) -> None:
@@ -155,8 +75,7 @@ def compare(
     comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
     console = Console(stderr=as_json)
     with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
-        folder, at_once = out or Path("runs") / "compare", jobs or os.cpu_count() or 1
-        rows = run_all(comparison, folder, at_once, tell, _devices(device, autocast))
+        rows = run_all(comparison, out or Path("runs") / "compare", engine, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
     else:

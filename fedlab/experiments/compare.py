@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from common.events import Emit
-from fedlab.experiments.cells import PROCESSOR_ALONE, Cell, Devices, run_cells
+from fedlab.engine.cells import Cell
+from fedlab.engine.choice import EngineChoice
+from fedlab.engine.outcome import Kind, Outcome, outcome_after
+from fedlab.engine.running import run_cells
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.reports.runs import Run
 
@@ -19,13 +22,15 @@ class ComparisonRow:
 
     method: str
     codec: str
-    accuracy: float
-    rounds_to_target: int | None
-    down_bytes: float
+    outcome: str
+    """finished, or how it ended instead; then nothing else is known."""
+    accuracy: float | None = None
+    rounds_to_target: int | None = None
+    down_bytes: float | None = None
     """Per client and round, as is what follows."""
-    up_bytes: float
-    transfer_seconds: float
-    seconds_to_target: float | None
+    up_bytes: float | None = None
+    transfer_seconds: float | None = None
+    seconds_to_target: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +53,14 @@ class Comparison:
             for codec in self.codecs
         }
 
-    def rows(self, runs: Mapping[tuple[str, str], Run]) -> list[ComparisonRow]:
+    def rows(self, outcomes: Mapping[tuple[str, str], Outcome]) -> list[ComparisonRow]:
         """What the table shows, from the run directories alone."""
-        return [self._row(method, codec, run) for (method, codec), run in runs.items()]
+        return [
+            ComparisonRow(method=method, codec=codec, outcome=outcome.mark)
+            if outcome.usable is None
+            else self._row(method, codec, outcome.usable)
+            for (method, codec), outcome in outcomes.items()
+        ]
 
     def _row(self, method: str, codec: str, run: Run) -> ComparisonRow:
         down = sum(record.bytes.down.total for record in run.rounds) / run.exchanges()
@@ -58,6 +68,7 @@ class Comparison:
         return ComparisonRow(
             method=method,
             codec=codec,
+            outcome=str(Kind.FINISHED),
             accuracy=run.accuracy(),
             rounds_to_target=run.rounds_to(self.target),
             down_bytes=down,
@@ -67,10 +78,8 @@ class Comparison:
         )
 
 
-def compare(
-    comparison: Comparison, folder: Path, jobs: int, emit: Emit, devices: Devices = PROCESSOR_ALONE
-) -> list[ComparisonRow]:
+def compare(comparison: Comparison, folder: Path, engine: EngineChoice, emit: Emit) -> list[ComparisonRow]:
     """Runs what has not been run yet, and returns a row for each method and codec."""
     cells = comparison.cells()
-    run_cells(list(cells.values()), folder, jobs, emit, devices)
-    return comparison.rows({key: cell.read(folder) for key, cell in cells.items()})
+    run_cells(list(cells.values()), folder, engine, emit)
+    return comparison.rows({key: outcome_after(cell, folder) for key, cell in cells.items()})

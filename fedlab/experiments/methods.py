@@ -14,3 +14,7 @@ METHODS: dict[str, dict[str, str]] = {
 """Settings by name."""
 TRAFFIC = ("fedpvr", "fedpvr derived", "fedavg", "scaffold", "scaffold derived")
 """Those that differ in what they send."""
+DERIVED = {"scaffold derived": "scaffold", "fedpvr derived": "fedpvr"}
+"""Those that are another method to the bit and differ in bytes alone, and which."""
+TRAINED = tuple(method for method in METHODS if method not in DERIVED)
+"""Those that need a run of their own to be judged."""

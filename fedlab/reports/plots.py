@@ -43,8 +43,19 @@ def _curves(chart: Curves) -> Figure:
     view = chart.views[0]
     figure, axes = _axes(chart.title, view.x, f"{view.y} in per cent" if view.percent else view.y)
     for label, (xs, ys) in view.series.items():
-        known = [(x, 100 * y if view.percent else y) for x, y in zip(xs, ys, strict=True) if y is not None]
-        axes.plot([x for x, _ in known], [y for _, y in known], label=label, marker="o", markersize=2.5)
+        unit = 100 if view.percent else 1
+        known = [(x, unit * y) for x, y in zip(xs, ys, strict=True) if y is not None]
+        (drawn,) = axes.plot(
+            [x for x, _ in known],
+            [y for _, y in known],
+            linestyle="none" if view.points else "-",
+            label=label,
+            marker="o",
+            markersize=2.5,
+        )
+        if label in view.bands:
+            low, high = ([unit * y for y in edge] for edge in view.bands[label])
+            axes.fill_between(xs, low, high, color=drawn.get_color(), alpha=0.15, linewidth=0)
     axes.grid(alpha=0.25)
     if all(float(x).is_integer() for xs, _ in view.series.values() for x in xs):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
