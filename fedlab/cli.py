@@ -25,7 +25,8 @@ from fedlab.models import cli as models
 from fedlab.plugins import cli as plugins
 from fedlab.sweep import cli as sweeps
 from fedserver import presets
-from fedserver.cli import checked_option, resolve, run_options
+from fedserver.cli import checked_option, resolve, resume_option, run_options
+from fedserver.settings import Section
 from fedserver.worker.partition import class_counts, dirichlet_partition
 
 
@@ -73,11 +74,22 @@ def demo(
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
-@main.command(epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10"))
+@main.command(
+    epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10 --jobs 2")
+)
 @run_options
+@resume_option
+@commandline.option(
+    Section.RUN,
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="n",
+    help="Clients that train at the same time, each in a process of its own. Results are the same.",
+)
 @commandline.log_options
-def simulate(emit: Emit, **settings: Any) -> None:
-    """Run a federation in this process, without sockets: same flags, same results, no waiting for processes.
+def simulate(emit: Emit, jobs: int, resume: bool, **settings: Any) -> None:
+    """Run a federation on this machine, without sockets: same flags, same results, no waiting for processes.
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
@@ -85,7 +97,7 @@ def simulate(emit: Emit, **settings: Any) -> None:
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit)
+        run_simulation(config, run_dir, emit, jobs=jobs, resume=resume)
 
 
 @main.command(
@@ -94,8 +106,9 @@ def simulate(emit: Emit, **settings: Any) -> None:
     )
 )
 @run_options
+@resume_option
 @commandline.log_options
-def centralised(emit: Emit, **settings: Any) -> None:
+def centralised(emit: Emit, resume: bool, **settings: Any) -> None:
     """Train on the pooled data, for comparison: one client that has everything, a round per epoch.
 
     Takes the flags of fedserver run and writes the same run directory. Momentum starts at zero in each epoch.
@@ -108,7 +121,7 @@ def centralised(emit: Emit, **settings: Any) -> None:
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
-        run_simulation(config, run_dir, emit)
+        run_simulation(config, run_dir, emit, resume=resume)
 
 
 @main.command(epilog=commandline.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))

@@ -88,3 +88,18 @@ class RunFinished(Event):
     def text(self) -> str:
         how = "" if self.outcome == "finished" else f" {self.outcome}"
         return f"{self.done}/{self.total} {self.key}{how}; about {self.seconds_left / 60:.0f} min left"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLost(Event):
+    """A worker of a simulation is gone; the others take the turns of its clients."""
+
+    level: ClassVar[Level] = Level.WARNING
+    worker: int
+    reason: str
+    left: int
+    """Workers that are still there."""
+
+    def text(self) -> str:
+        others = "no other is left" if not self.left else f"{self.left} others take over its clients"
+        return f"worker {self.worker} was {self.reason}; {others}"

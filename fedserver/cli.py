@@ -77,6 +77,14 @@ def run_options(function: Any) -> Any:
     return function
 
 
+resume_option = commandline.option(
+    Section.RUN,
+    "--resume/--no-resume",
+    default=True,
+    help="Go on with the run in --run-dir, if there is one.",
+)
+
+
 def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:
     """The flag of one setting, as `RunConfig` declares it; `changes` are for `click.option`."""
     declared = FIELDS[name]
@@ -165,12 +173,7 @@ def main() -> None:
     metavar="HOST:PORT",
     help="Where to wait for clients; port 0 picks a free one and prints it.",
 )
-@commandline.option(
-    Section.RUN,
-    "--resume/--no-resume",
-    default=True,
-    help="Go on with the run in --run-dir, if there is one.",
-)
+@resume_option
 @commandline.option(
     Section.RUN,
     "--canary",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 
 from common.events import Emit, of_run
 from common.wire.capture import CaptureWriter
@@ -28,6 +29,17 @@ class Federation:
     traffic: Traffic
     service: Service
     rounds: Rounds
+
+
+def continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:
+    """The settings and the id of the run that goes on in this directory, or of a new one."""
+    previous = run_dir.previous
+    if previous is None:
+        return config, secrets.token_hex(6)
+    if config.gather is not None:
+        config = replace(config, num_clients=previous.num_clients)
+    run_dir.require_same_settings(config)
+    return config, previous.run_id
 
 
 def assemble(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ from fedserver.access.renewal import Renewal
 from fedserver.access.settings import AccessSettings
 from fedserver.config import RunConfig
 from fedserver.events.run import Listening, RunStarted, RunStopped
-from fedserver.federation import Federation, assemble
+from fedserver.federation import Federation, assemble, continued
 from fedserver.live.event_log import EventLog
 from fedserver.live.live_file import LiveFile
 from fedserver.live.snapshot import Frame, LiveNews, Snapshots
@@ -90,7 +88,7 @@ async def serve(
     with RunDir(run_path, resume=resume) as run_dir, ExitStack() as stack:
         emit, news = _watched(run_path, emit, stack)
         authenticator, tls, refusals = access.authenticator(emit), access.tls(), Refusals(emit)
-        config, run_id = _continued(config, run_dir)
+        config, run_id = continued(config, run_dir)
         capture = _capture(capture_path, emit, stack)
         # The worker starts before gRPC has threads, which a later fork would have to stop.
         worker = stack.enter_context(closing(worker_for(config)))
@@ -130,17 +128,6 @@ def _capture(path: Path | None, emit: Emit, stack: ExitStack) -> CaptureWriter |
     capture = CaptureWriter(path, emit)
     stack.callback(capture.close)
     return capture
-
-
-def _continued(config: RunConfig, run_dir: RunDir) -> tuple[RunConfig, str]:
-    """The settings and the id of the run that goes on in this directory, or of a new one."""
-    previous = run_dir.previous
-    if previous is None:
-        return config, secrets.token_hex(6)
-    if config.gather is not None:
-        config = replace(config, num_clients=previous.num_clients)
-    run_dir.require_same_settings(config)
-    return config, previous.run_id
 
 
 def _tell_how_it_ended(number: int, federation: Federation, run_path: Path, emit: Emit) -> None:

@@ -36,6 +36,9 @@ POINTS = {
     "before the record": ("fedserver.store.run_dir", "RunDir.append_round", "before"),
     "before the evaluation is written": ("fedserver.store.run_dir", "RunDir.amend_round", "before"),
     "after the best is kept": ("fedserver.results.best", "Best.consider", "after"),
+    "mid-checkpoint, simulated": ("fedserver.store.checkpoints", "LateCheckpoints.prune", "before"),
+    "before a client remembers": ("fedlab.direct.kept_state", "KeptRunState.write", "before"),
+    "after a client remembers": ("fedlab.direct.kept_state", "KeptRunState.write", "after"),
     # Either
     "before fsync": ("os", "fsync", "before"),
     "after fsync": ("os", "fsync", "after"),
@@ -113,7 +116,7 @@ def arm(action: str, point: str, count: int) -> None:
 
 def main() -> None:
     """Runs the program."""
-    while sys.argv[0] not in ("fedserver", "fedclient"):
+    while sys.argv[0] not in ("fedserver", "fedclient", "fedlab"):
         action, point, count, *program = sys.argv[1:]
         arm(action, point, int(count))
         sys.argv = program

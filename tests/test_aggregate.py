@@ -166,3 +166,24 @@ def test_there_is_no_result_without_updates() -> None:
     layout = layout_of("float32")
     with pytest.raises(ValueError, match="no update"):
         result(Aggregate(layout, layout.allocate()), layout.allocate(), 3)
+
+
+@pytest.mark.parametrize("together", [64, 3])
+def test_a_result_does_not_depend_on_how_many_threads_fold(
+    monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    """Nor do the norms, whose squares are sums over all tensors."""
+    layout = layout_of("float32", 2 * BLOCK + 3)
+    x, *updates = (random_flat(layout, seed) for seed in range(6))
+    monkeypatch.setattr(aggregates, "ALONE", 0)
+    monkeypatch.setattr(aggregates, "TOGETHER", together)
+
+    def found(threads: int) -> tuple[object, ...]:
+        monkeypatch.setattr(aggregates, "THREADS", threads)
+        aggregate = Aggregate(layout, x)
+        for update in updates:
+            aggregate.add(update, None, 0.3, 1.0)
+        flat, _ = aggregate.result(x, rules(num_clients=5), {})
+        return flat.tobytes(), aggregate.norms(), aggregate.drift_diversity()
+
+    assert found(1) == found(4)

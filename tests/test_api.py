@@ -388,3 +388,20 @@ def test_users_with_strict_types_see_ours(tmp_path: Path) -> None:
     assert "good.py" not in found
     assert 'bad.py:2: error: Argument "rounds" to "simulate" has incompatible type' in found
     assert 'bad.py:3: error: Module has no attribute "simulated"' in found
+
+
+def test_several_processes_have_models_and_data_of_the_program(tmp_path: Path) -> None:
+    class Small(nn.Sequential):
+        def __init__(self, num_classes: int) -> None:
+            super().__init__(nn.Flatten(), nn.Linear(8, num_classes))
+
+    images = torch.rand(40, 2, 2, 2, generator=torch.Generator().manual_seed(0))
+    examples = images.numpy(), np.arange(40) % 2
+    data = {"train": examples, "test": examples}
+    one, two = (
+        fedlab.simulate(model=Small, dataset=data, run_dir=tmp_path / str(n), jobs=n, alpha=5.0, **SHORT)
+        for n in (1, 2)
+    )
+    assert without_metadata(one.path / "model.safetensors") == without_metadata(
+        two.path / "model.safetensors"
+    )

@@ -15,6 +15,7 @@ from common.records.rounds import Evaluation
 from common.tensors.layout import Flat
 from fedlab import simulation
 from fedlab.direct.loop import Loop
+from fedlab.direct.worker_here import WorkerHere
 from fedserver.config import RunConfig
 from fedserver.events.rounds import RoundEvaluated, RoundOpened
 from fedserver.store.run_dir import RunDir
@@ -28,15 +29,15 @@ def simulated(
     """A run whose evaluations begin when that holds; its events, and the round that is open at each."""
     events: list[Event] = []
     opened: list[int] = []
-    evaluate = simulation._InProcessWorker.evaluate
+    evaluate = WorkerHere.evaluate
 
-    async def slow(self: simulation._InProcessWorker, flat: Flat) -> Evaluation:
+    async def slow(self: WorkerHere, flat: Flat) -> Evaluation:
         while not until(events):
             await asyncio.sleep(0.002)
         opened.append(max(event.round for event in events if isinstance(event, RoundOpened)))
         return await evaluate(self, flat)
 
-    monkeypatch.setattr(simulation._InProcessWorker, "evaluate", slow)
+    monkeypatch.setattr(WorkerHere, "evaluate", slow)
     simulation.simulate(RunConfig(**(SETTINGS | settings)), path / "run", events.append)
     return events, opened
 
@@ -98,7 +99,9 @@ def test_a_run_that_was_stopped_in_its_evaluations_makes_up_for_those_that_are_d
     (tmp_path / "run" / "conformal.json").unlink()
     events: list[Event] = []
     with RunDir(tmp_path / "run", resume=True) as run_dir, Loop() as loop:
-        federation = loop.call(simulation._assembled(config, "run", run_dir, events.append))
+        federation = loop.call(
+            simulation._assembled(config, "run", run_dir, WorkerHere(config), events.append)
+        )
         loop.call(federation.rounds.run())
     assert [event.round for event in events if isinstance(event, RoundEvaluated)] == made_up_for
     for line, before in zip(records(tmp_path), whole, strict=True):

@@ -14,6 +14,7 @@ from fedclient.rpc.connection import Connection
 from fedlab import simulation
 from fedlab.direct.loop import Loop
 from fedlab.direct.rooms import Rooms
+from fedlab.direct.worker_here import WorkerHere
 from fedserver.access.authenticate import Caller
 from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble
@@ -62,8 +63,10 @@ class WireTransport:
         """Nothing to hang up."""
 
 
-async def _assembled(config: RunConfig, run_id: str, run_dir: RunDir, emit: Emit) -> Federation:
-    return assemble(config, run_id, run_dir, simulation._InProcessWorker(), emit)
+async def _assembled(
+    config: RunConfig, run_id: str, run_dir: RunDir, worker: WorkerHere, emit: Emit
+) -> Federation:
+    return assemble(config, run_id, run_dir, worker, emit)
 
 
 def _connected(federation: Federation, loop: Loop, rooms: Rooms, num_clients: int) -> list[Connection]:

@@ -131,6 +131,11 @@ RUN_DIRECTORY = (
         "checkpoints/ledger/client-IIIII-round-RRRRRR.safetensors",
         "Variates that one of the older checkpoints needs.",
     ),
+    Entry(
+        "clients/",
+        "Of a simulation that goes on, `IIIII/RRRRRR`: what client IIIII keeps of round RRRRRR beside its\n"
+        "variate, as raw bytes: what codecs left out, then its personal tensors. Removed at its end.",
+    ),
     Entry("spool/", "Updates of the open round; removed when it closes, and at every start."),
     Entry(".lock", "Held by the server that writes here."),
 )

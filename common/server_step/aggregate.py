@@ -15,8 +15,10 @@ over the moves of x and, for c, over the c_i of all N clients themselves: c is t
 from __future__ import annotations
 
 import math
+import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -32,6 +34,10 @@ Use = Callable[[slice, Float64], None]
 """Takes a block of a sum of moves, which is good until it returns."""
 PIECE = 16 * BLOCK
 """Of mapped updates no more is in memory than was summed up of them since they were last let go of."""
+THREADS = 4
+"""That fold, where there are as many cores; memory is not read faster by more."""
+ALONE = 1 << 20
+"""So few elements are folded before another thread has begun."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -79,37 +85,68 @@ class Aggregate:
 
     def _fold_waiting(self) -> None:
         """Makes room for further updates."""
-        for index in self._layout.indices(Purpose.MODEL, Purpose.BUFFER):
-            sums = self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
-            self._fold(index, sums.__setitem__)
+        indices = self._layout.indices(Purpose.MODEL, Purpose.BUFFER)
+        for index in indices:
+            self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
+        self._fold_all({index: self._sums[index].__setitem__ for index in indices})
         self._waiting.clear()
 
-    def _fold(self, index: int, use: Use) -> None:
-        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block."""
+    def _fold_all(self, uses: Mapping[int, Use]) -> None:
+        """Folds these tensors, on all cores: nobody trains when a round closes.
+
+        Each is folded by one thread, and squares are added up in the order of tensors and blocks, so that the
+        result does not depend on the number of threads.
+        """
+        largest = sorted(uses, key=lambda index: -self._layout.specs[index].num_elements)
+        small = sum(self._layout.specs[index].num_elements for index in uses) <= ALONE
+        threads = 1 if small else min(THREADS, len(os.sched_getaffinity(0)))
+        if threads == 1:
+            sizes = {index: self._fold(index, uses[index]) for index in largest}
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = pool.map(lambda index: self._fold(index, uses[index]), largest)
+                sizes = dict(zip(largest, found, strict=True))
+        for index in uses:
+            purpose = self._layout.specs[index].purpose
+            for of_block in sizes[index]:
+                for (_, _, squares), size in zip(self._waiting, of_block, strict=True):
+                    squares[purpose] += size
+
+    @QUIETLY
+    def _fold(self, index: int, use: Use) -> list[list[float]]:
+        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block.
+
+        Returns, by block, the squares of the updates' norms.
+        """
         spec, before = self._layout.specs[index], self._sums.get(index)
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
-        updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
+        updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in waiting]
         x = self._moves.base(index, None)
         buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
         self._together[index], kept = 0.0, 0
+        sizes: list[list[float]] = []
         for start in range(0, len(x), BLOCK):
             block = slice(start, start + BLOCK)
             base, sums, move = buffer[:, : len(x[block])]
             write_float64(x[block], spec.dtype, base)
             sums[:] = 0.0 if before is None else before[block]
-            for y, weight, squares in updates:
+            of_block = []
+            for y, weight in updates:
                 difference(y[block], base, spec.dtype, move)
                 size = square(move)
-                squares[spec.purpose] += size
+                of_block.append(size)
                 if weight:
                     self._apart[index] += size * weight**2
                     sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
             self._together[index] += square(sums)
             use(block, sums)
+            if updates:
+                sizes.append(of_block)
             if block.stop - kept >= PIECE or block.stop >= len(x):
-                for y, _, _ in updates:
+                for y, _ in updates:
                     let_go(y[kept : block.stop])
                 kept = block.stop
+        return sizes
 
     def _center_of(self, index: int) -> Float64 | None:
         """What takes the place of a tensor's sum of moves; None where nothing does."""
@@ -136,6 +173,7 @@ class Aggregate:
             Purpose.CONTROL: 1.0 / rules.total_weight,
         }
         out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
+        uses: dict[int, Use] = {}
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
@@ -144,7 +182,8 @@ class Aggregate:
                 if variates is not None:
                     new[:] = from_float64(variates, spec.dtype)
                     continue
-            self._fold(index, self._next(index, old, new, rate[spec.purpose], rules, h, next_h))
+            uses[index] = self._next(index, old, new, rate[spec.purpose], rules, h, next_h)
+        self._fold_all(uses)
         return out, next_h
 
     def _next(

@@ -27,6 +27,7 @@ from fedclient.rpc.round_stream import RunEnded
 from fedclient.rpc.seat import Seat
 from fedclient.run.backoff import Backoff
 from fedclient.run.leaving import leaving_on_failure
+from fedclient.run.phases import Memory
 from fedclient.run.prepare import Build, left_over, prepare
 from fedclient.run.turn import Participant
 from fedclient.store.run_state import ClientState
@@ -190,9 +191,14 @@ class Daemon:
         assert self._participant is not None, "a seat comes first"
         return self._participant.take_turn(connection)
 
-    def take_only_turn(self, connection: Connection, seat: Seat) -> None:
-        """A turn in a run whose server lives as long as its clients; between turns little is left of one."""
+    def take_only_turn(self, connection: Connection, seat: Seat, memory: Memory) -> Memory:
+        """A turn in a run whose server lives as long as its clients; between turns little is left of one.
+
+        `memory` is that of the client's last turn, which another process may have had; returns the next.
+        """
         self._get_ready(connection, seat)
-        self.take_turn(connection)
         assert self._participant is not None, "it is ready"
+        self._participant.recall(memory)
+        self.take_turn(connection)
         self._participant.rest()
+        return self._participant.memory

@@ -6,6 +6,7 @@ phases.py says what follows from what; here it is done, with the server, the mod
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from common.errors import (
     DivergedError,
@@ -40,7 +41,7 @@ from fedclient.run import phases
 from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
 from fedclient.run.leaving import leaving_on_failure
-from fedclient.run.phases import Ended, Handing, LastBroadcast, Phase, Training, Waiting
+from fedclient.run.phases import Ended, Handing, LastBroadcast, Memory, Phase, Training, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
@@ -114,6 +115,16 @@ class Participant:
             self._resends = 0
             raise
         return self.phase.result if isinstance(self.phase, Ended) else None
+
+    @property
+    def memory(self) -> Memory:
+        """What it carries from round to round."""
+        return Memory() if isinstance(self.phase, Ended) else self.phase.memory
+
+    def recall(self, memory: Memory) -> None:
+        """Goes on from a memory that it took along, unless it has the same one itself."""
+        if replace(self.memory, broadcast=None) != memory:
+            self.phase = Waiting(memory)
 
     def rest(self) -> None:
         """Lets go of the last update, for a client whose server is never restarted."""

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-
-import numpy as np
 
 from common.records.client import KnownRun
 from common.tensors.classes import FrozenTensors
@@ -14,28 +11,26 @@ from fedclient.midround.file import MidRoundFile
 
 
 class MemoryState:
-    """A client's state that need not outlive the process; in scratch files, where there is a folder."""
+    """A client's state that need not outlive the process."""
 
-    def __init__(self, folder: Path | None = None, frozen: dict[str, Flat] | None = None) -> None:
+    def __init__(self, frozen: dict[str, Flat] | None = None) -> None:
         """`frozen` has tensors that stay as they are, once for all clients of a process, by digest."""
-        self._folder = folder
         self._frozen = {} if frozen is None else frozen
         self._runs: dict[str, MemoryRunState] = {}
 
     def of_run(self, run_id: str, client: str, fingerprint: str) -> MemoryRunState:
         """What belongs to one run."""
-        scratch = self._folder and self._folder / client
-        return self._runs.setdefault(run_id, MemoryRunState(scratch, self._frozen))
+        return self._runs.setdefault(run_id, MemoryRunState(self._frozen))
 
 
 class MemoryRunState:
-    """What a client remembers of one run, in memory or, for thousands of clients, in scratch files."""
+    """What a client remembers of one run, in memory."""
 
-    def __init__(self, scratch: Path | None = None, frozen: dict[str, Flat] | None = None) -> None:
-        self._scratch = scratch
+    def __init__(self, frozen: dict[str, Flat] | None = None) -> None:
         self._frozen = {} if frozen is None else frozen
-        self._has_frozen = False
-        self._variates: dict[int, Flat | Path] = {}
+        self.has_frozen = False
+        """Whether this client, and not another, has the tensors that stay as they are."""
+        self._variates: dict[int, Flat] = {}
         self.midround: MidRoundFile | None = None
 
     def held_rounds(self) -> list[int]:
@@ -44,10 +39,7 @@ class MemoryRunState:
 
     def read(self, r: int, layout: Layout) -> Flat:
         """c_i as of round r; zero for r = 0."""
-        if not r:
-            return layout.allocate()
-        found = self._variates[r]
-        return np.fromfile(found, np.uint8) if isinstance(found, Path) else found
+        return self._variates[r] if r else layout.allocate()
 
     def read_last(self, r: int, layout: Layout) -> Flat:
         """The tensors that come last in the state of round r."""
@@ -56,19 +48,12 @@ class MemoryRunState:
 
     def write(self, r: int, layout: Layout, flat: Flat) -> None:
         """Remembers c_i as that of round r."""
-        if self._scratch is None:
-            self._variates[r] = flat
-        else:
-            path = self._scratch.with_name(f"{self._scratch.name}-{r}")
-            flat.tofile(path)
-            self._variates[r] = path
+        self._variates[r] = flat
 
     def settle(self, counted: int) -> None:
         """Drops every c_i but the one that counts."""
         for r in self._variates.keys() - {counted}:
-            dropped = self._variates.pop(r)
-            if isinstance(dropped, Path):
-                dropped.unlink()
+            del self._variates[r]
 
     def drop_damaged(self) -> list[str]:
         """There is none."""
@@ -86,12 +71,12 @@ class MemoryRunState:
 
     def keep_frozen(self, tensors: FrozenTensors) -> Flat:
         """Keeps tensors that stay as they are, where another client may have put the same."""
-        self._has_frozen = True
+        self.has_frozen = True
         return self._frozen.setdefault(tensors.digest, tensors.flat)
 
     def frozen(self, layout: Layout, digest: str) -> Flat | None:
         """The tensors that this client, and not another, has kept."""
-        return self._frozen.get(digest) if self._has_frozen else None
+        return self._frozen.get(digest) if self.has_frozen else None
 
     def remember(self, run: KnownRun) -> None:
         """Nobody asks later."""

@@ -35,16 +35,26 @@ def simulate(
     run_dir: str | Path | None = None,
     on_event: Emit = unheard,
     progress: bool | None = None,
+    jobs: int = 1,
+    resume: bool = True,
     **settings: Unpack[Settings],
 ) -> Run:
     """Trains a whole federation in this process and returns the run; Ctrl-C ends it.
 
     Settings are those of `fedserver run`. `model` is a name, a module (which is copied and trained from its
     weights) or what makes one of a number of classes; `dataset` is a name, {"train": (images, labels),
-    "test": ...} or what makes such a pair of a split's name.
+    "test": ...} or what makes such a pair of a split's name. `jobs` clients train at the same time, each in a
+    process that is forked from this one; `resume` goes on with a run that was begun in `run_dir`.
     """
     return start(
-        model=model, dataset=dataset, run_dir=run_dir, on_event=on_event, progress=progress, **settings
+        model=model,
+        dataset=dataset,
+        run_dir=run_dir,
+        on_event=on_event,
+        progress=progress,
+        jobs=jobs,
+        resume=resume,
+        **settings,
     ).wait()
 
 
@@ -55,6 +65,8 @@ def start(
     run_dir: str | Path | None = None,
     on_event: Emit = unheard,
     progress: bool | None = None,
+    jobs: int = 1,
+    resume: bool = True,
     **settings: Unpack[Settings],
 ) -> Simulation:
     """The same in the background: what it returns can be waited for and cancelled."""
@@ -67,7 +79,7 @@ def start(
         config = configured(settings, model=lent, dataset=data)  # type: ignore[arg-type]
         path = Path(run_dir) if run_dir is not None else _new_folder(config.algorithm)
         held = stack.pop_all()
-    return Simulation(path, config, factory, held, on_event, progress)
+    return Simulation(path, factory, partial(_work, config, path, held, on_event, progress, jobs, resume))
 
 
 class Simulation:
@@ -76,16 +88,12 @@ class Simulation:
     def __init__(
         self,
         path: Path,
-        config: RunConfig,
         factory: Callable[[int], nn.Module] | None,
-        held: ExitStack,
-        on_event: Emit,
-        progress: bool | None,
+        work: Callable[[], None],
     ) -> None:
-        """`held` keeps what the caller lent, until the end."""
+        """`work` is all of it; `factory` makes the model, where the caller lent one."""
         self.path = path
         self._factory = factory
-        work = partial(_work, config, path, held, on_event, progress)
         self._background = Background("the simulation", work)
 
     @property
@@ -110,7 +118,16 @@ class Simulation:
         return f"Simulation({str(self.path)!r}, {'ended' if self.done else 'running'})"
 
 
-def _work(config: RunConfig, path: Path, held: ExitStack, on_event: Emit, progress: bool | None) -> None:
+def _work(
+    config: RunConfig,
+    path: Path,
+    held: ExitStack,
+    on_event: Emit,
+    progress: bool | None,
+    jobs: int,
+    resume: bool,
+) -> None:
+    """`held` keeps what the caller lent, until the end."""
     import torch
 
     from common.data import datasets
@@ -119,7 +136,7 @@ def _work(config: RunConfig, path: Path, held: ExitStack, on_event: Emit, progre
     before = torch.get_num_threads()
     try:
         with held, bar(config, progress) as moved:
-            run_simulation(config, path, to_all(moved, on_event))
+            run_simulation(config, path, to_all(moved, on_event), jobs=jobs, resume=resume)
     finally:
         datasets.forget()
         torch.set_num_threads(before)

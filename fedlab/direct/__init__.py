@@ -13,6 +13,9 @@ counted without making them. Chunks, checksums, spool files and syncs are what i
 
 loop.py         an event loop in a thread of its own
 rooms.py        memory for the updates of a round, used again in the next
+carried.py      what a client takes along from turn to turn
+kept_state.py   what it remembers as tensors, in files that another process finds too
+clients.py      the clients that live in one process
 transport.py    the client's calls, made of the service itself
 connection.py   the client's conversation, with tensors in hand
 service.py      the server's part of it

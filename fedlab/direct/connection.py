@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from common.tensors.layout import NOTHING, Flat, Layout
 from common.wire.chunks import START, Position
@@ -11,17 +12,40 @@ from fedclient.rpc.connection import Connection
 from fedclient.rpc.download import Download
 from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ReceivedRound, RunEnded, UpdateLost
+from fedclient.rpc.seat import Seat, seat_of
 from fedclient.store.stored_update import Sender, StoredUpdate
-from fedlab.direct.rooms import Rooms
+from fedclient.training.task import Task
+from fedclient.transport.base import Transport
 from fedlab.direct.service import Handed
-from fedlab.direct.transport import HandedTransport
 from fedpvr.v1 import federation_pb2 as pb
+
+
+class HandingTransport(Transport, Protocol):
+    """Calls whose tensors are in memory."""
+
+    down: Flat | None
+    """Those of the round that was pulled last."""
+    up: Handed | None
+    """Those of the update that is pushed next."""
+
+
+class LendsRooms(Protocol):
+    """Has memory for updates; see `Rooms`."""
+
+    def lend(self, task: Task) -> Flat:
+        """Room for an update, that opens with x."""
+
+    def may_keep(self) -> bool:
+        """Whether what was lent last may stay with the server."""
+
+    def give_back(self) -> None:
+        """Takes back what was lent last."""
 
 
 class HandedConnection(Connection):
     """Gets x and hands in y_i as they lie in memory."""
 
-    def __init__(self, transport: HandedTransport, name: str, rooms: Rooms) -> None:
+    def __init__(self, transport: HandingTransport, name: str, rooms: LendsRooms) -> None:
         super().__init__(transport, name)
         self._handed = transport
         self._rooms = rooms
@@ -59,7 +83,7 @@ class HandedConnection(Connection):
 class _Here(Download):
     """A download of which all is here."""
 
-    def __init__(self, transport: HandedTransport) -> None:
+    def __init__(self, transport: HandingTransport) -> None:
         super().__init__()
         self._transport = transport
 
@@ -80,3 +104,8 @@ class _Unnamed(StoredUpdate):
     def id(self) -> str:
         """As long as any other's."""
         return f"{self.round}-{0:08x}"
+
+
+def seat_in(data: bytes) -> Seat:
+    """The seat that `HandedService.seat` told of."""
+    return seat_of(pb.JoinReply.FromString(data))

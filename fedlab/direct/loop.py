@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, TypeVar
+
+from common.errors import UnavailableError
 
 T = TypeVar("T")
 
@@ -18,6 +20,8 @@ class Loop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._asked: set[Future[Any]] = set()
+        self._answers = True
 
     def __enter__(self) -> Loop:
         self._thread.start()
@@ -51,6 +55,25 @@ class Loop:
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Lets a coroutine run."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for an answer to a client; raises if there will be none."""
+        future = self.start(work)
+        self._asked.add(future)
+        if not self._answers:
+            future.cancel()
+        try:
+            return future.result()
+        except CancelledError:
+            raise UnavailableError("the run has ended") from None
+        finally:
+            self._asked.discard(future)
+
+    def answer_nobody(self) -> None:
+        """The run is over and cannot tell its clients: who waits for an answer gets none."""
+        self._answers = False
+        for future in list(self._asked):
+            future.cancel()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for a coroutine."""

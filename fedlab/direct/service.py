@@ -19,6 +19,7 @@ from fedserver.config import RunConfig
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
 from fedserver.rpc.broadcast import Announced, announced
+from fedserver.rpc.seat import seat_reply
 from fedserver.rpc.service import Service
 from fedserver.rpc.update import decode
 from fedserver.rpc.uploads import Uploads
@@ -41,6 +42,24 @@ class Handed:
     """Where the values lie, and the server's from now on; None: the client needs it again."""
 
 
+@dataclass(frozen=True, eq=False)
+class HandedRound:
+    """The tensors of a round in the memory of this process."""
+
+    round: int
+    raw: Flat
+    """x, buffers and c as they would travel, for all clients the same."""
+    sent: int
+    """How many bytes of them this client gets."""
+    behind: Flat
+    """What comes behind them for this client: its c_i, if it has lost that, and frozen tensors."""
+
+    def flat(self, raw: Flat) -> Flat:
+        """All of it, with these bytes for `raw`; a copy where something comes behind."""
+        x = raw[: self.sent]
+        return np.concatenate([x, self.behind]) if len(self.behind) else x
+
+
 class HandedService(Service):
     """Answers clients that are in this process."""
 
@@ -50,7 +69,7 @@ class HandedService(Service):
         super().__init__(config, run_id, members, board, traffic, emit)
         self._uploads = HandedUploads(members, board, traffic, emit)
 
-    async def hand_round(self, data: bytes, caller: Caller) -> tuple[bytes, Flat | None]:
+    async def hand_round(self, data: bytes, caller: Caller) -> tuple[bytes, HandedRound | None]:
         """The encoded frame that opens the next round, and the tensors that it announces."""
         with self._traffic.call("PullRound", caller.peer) as call:
             request = call.request(pb.PullRoundRequest, data)
@@ -60,12 +79,18 @@ class HandedService(Service):
                 reply = call.reply(opening)
                 if round_for_one is None:
                     return reply, None
-                what, raw = round_for_one
+                what, r, raw = round_for_one
                 own_at = len(what.sent.specs)
                 call.unsent(False, chunk_sizes(what.sent))
                 call.unsent(False, chunk_sizes(what.own, own_at))
                 call.unsent(False, chunk_sizes(what.frozen.layout, own_at + len(what.own.specs)))
-                return reply, _as_announced(what, raw)
+                return reply, _as_announced(what, r, raw)
+
+    def seat(self, i: int) -> bytes:
+        """What client i was told when it joined, for the process that has it."""
+        members = self._members
+        reply = seat_reply(self._board.require_run(), members.by_index[i], members.presence.sign_s)
+        return reply.SerializeToString()
 
     async def take_update(self, header: bytes, handed: Handed | None, caller: Caller) -> bytes:
         """Takes in an update, or what a client says instead of one."""
@@ -74,18 +99,16 @@ class HandedService(Service):
 
 def _made(
     run: Run, current: Round, member: Member, request: pb.PullRoundRequest
-) -> tuple[pb.RoundHeader, tuple[Announced, Flat]]:
+) -> tuple[pb.RoundHeader, tuple[Announced, int, Flat]]:
     what = announced(run, current, member, request)
-    return what.header, (what, current.raw)
+    return what.header, (what, current.number, current.raw)
 
 
-def _as_announced(what: Announced, raw: Flat) -> Flat:
-    """x, buffers and c as they are, for all clients the same; a copy where something comes behind them."""
-    x = raw[: what.sent.num_bytes]
-    if what.c_i is None and not what.frozen.layout.specs:
-        return x
-    own = what.c_i if what.c_i is not None else x[:0]
-    return np.concatenate([x, own, what.frozen.flat[: what.frozen.layout.num_bytes]])
+def _as_announced(what: Announced, r: int, raw: Flat) -> HandedRound:
+    own = what.c_i if what.c_i is not None else raw[:0]
+    frozen = what.frozen.flat[: what.frozen.layout.num_bytes]
+    behind = np.concatenate([own, frozen]) if len(own) or len(frozen) else raw[:0]
+    return HandedRound(r, raw, what.sent.num_bytes, behind)
 
 
 class _Stream:

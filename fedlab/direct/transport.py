@@ -12,7 +12,7 @@ from fedlab.direct.loop import Loop
 from fedlab.direct.service import Handed, HandedService
 from fedserver.access.authenticate import Caller
 
-_CALLER = Caller("")
+CALLER = Caller("")
 
 
 @dataclass
@@ -33,18 +33,19 @@ class HandedTransport:
 
     def ask(self, call: Call, request: bytes) -> bytes:
         """The reply, once the server's loop has it."""
-        reply: bytes = self.loop.call(getattr(self.service, call.method)(request, _CALLER))
+        reply: bytes = self.loop.ask(getattr(self.service, call.method)(request, CALLER))
         return reply
 
     def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
         """The header, once there is a round or the end."""
-        header, self.down = self.loop.call(self.service.hand_round(request, _CALLER))
+        header, handed = self.loop.ask(self.service.hand_round(request, CALLER))
+        self.down = None if handed is None else handed.flat(handed.raw)
         return iter([header])
 
     def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
         """The reply to the header, which is all that is taken of the frames, and to what is handed over."""
         handed, self.up = self.up, None
-        return self.loop.call(self.service.take_update(next(frames), handed, _CALLER))
+        return self.loop.ask(self.service.take_update(next(frames), handed, CALLER))
 
     def close(self) -> None:
         """Nothing to hang up."""

@@ -155,7 +155,12 @@ class Variates:
         return new
 
     def _path(self, i: int, r: int) -> Path:
-        return self._folder / f"client-{i:05d}-round-{r:06d}.safetensors"
+        return ledger_path(self._folder, i, r)
+
+
+def ledger_path(folder: Path, i: int, r: int) -> Path:
+    """Where the variate is that client i has after its update for round r, as long as it counts."""
+    return folder / f"client-{i:05d}-round-{r:06d}.safetensors"
 
 
 def _files(folder: Path) -> list[tuple[Path, int, int]]:

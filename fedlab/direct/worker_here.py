@@ -1,0 +1,86 @@
+"""The server's worker in its own process, with what it knows before the run begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.data import datasets
+from common.events import unheard
+from common.records.conformal import PredictionSets
+from common.records.rounds import Evaluation
+from common.tensors.classes import FrozenTensors
+from common.tensors.layout import Flat, Layout
+from common.wire.encoding import downward
+from fedserver.config import RunConfig
+from fedserver.run.run import rules_of
+from fedserver.worker.__main__ import Worker
+from fedserver.worker.messages import Prepared, Similarity
+
+
+class WorkerHere:
+    """Loads the data and builds the model at once, so that processes which are forked later have them."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._worker = Worker()
+        self._config = config
+        self._prepared = self._worker.prepare(config)
+        self._classes = config.tensor_classes(
+            config.algorithm, self._prepared.specs, self._prepared.classifier
+        )
+        self._rules = rules_of(config, 1, self._prepared.augment, 0)
+        if config.image_size is not None and config.dataset != "imagefolder":
+            # Clients bring their shards to the size themselves.
+            datasets.load(config.dataset, "train", config.data_dir, emit=unheard)
+
+    @property
+    def frozen(self) -> FrozenTensors:
+        """The tensors that stay as they are."""
+        frozen = self._classes.frozen
+        return FrozenTensors(frozen, self._classes.picked(self._prepared.x0, frozen))
+
+    @property
+    def variates(self) -> Layout:
+        """c_i, or FedDyn's l_i."""
+        return self._rules.method.variates(self._classes.broadcast)
+
+    @property
+    def work(self) -> dict[int, int]:
+        """What each client has to do in a round, in examples."""
+        rules = self._rules
+        sizes = [len(shard) for shard in self._prepared.shards]
+        if self._config.local_steps is None or rules.batch_size is None:
+            return dict(enumerate(sizes))
+        return {i: rules.steps(size) * min(rules.batch_size, size) for i, size in enumerate(sizes)}
+
+    @property
+    def bytes_in_memory(self) -> tuple[int, int, int]:
+        """Of a broadcast as it travels, of the values of an update, and of these if they are coded."""
+        layout = self._classes.broadcast
+        up = self._rules.update_encoding(layout)
+        down = downward(layout, self._config.codecs)
+        return (
+            down.encoded.num_bytes,
+            layout.num_bytes,
+            0 if up.plain else up.encoded.num_bytes,
+        )
+
+    async def prepare(self, config: RunConfig) -> Prepared:
+        """What is there already."""
+        return self._prepared
+
+    async def evaluate(self, flat: Flat) -> Evaluation:
+        """Accuracy and loss on the test set."""
+        return await asyncio.to_thread(self._worker.evaluate, flat)
+
+    async def conformal(self, flat: Flat, seed: int) -> tuple[PredictionSets, ...]:
+        """Conformal prediction sets on the test set."""
+        return await asyncio.to_thread(self._worker.conformal, flat, seed)
+
+    async def cka(self, updates: Sequence[Path], num_images: int) -> Similarity:
+        """Similarity of client models."""
+        return await asyncio.to_thread(self._worker.cka, list(map(str, updates)), num_images)
+
+    async def rest(self) -> None:
+        """There is no process to end."""
