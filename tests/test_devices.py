@@ -43,7 +43,7 @@ from fedclient.training.local_steps import LocalSteps
 from fedclient.training.own_tensors import OwnTensors
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
-from fedlab.experiments.cells import Devices
+from fedlab.engine.choice import EngineChoice
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.worker.__main__ import Worker
@@ -157,7 +157,8 @@ def test_what_names_no_device_is_refused(text: str) -> None:
 def test_workers_share_out_the_gpus_in_turn() -> None:
     assert [device_of(k, candidates("cuda", TWO)) for k in range(5)] == [f"cuda:{k % 2}" for k in range(5)]
     assert {device_of(k, candidates("cuda:1", TWO)) for k in range(5)} == {"cuda:1"}
-    assert Devices(("cuda:0", "cuda:1"), "bf16").flags(3) == ["--device", "cuda:1", "--autocast", "bf16"]
+    flags = EngineChoice(device="cuda", autocast="bf16").flags(("cuda:0", "cuda:1"))
+    assert flags(3) == ("--device", "cuda:1", "--autocast", "bf16")
 
 
 @pytest.mark.parametrize("by", ["name", "state_root"])

@@ -44,4 +44,4 @@ class Cell:
 
     def arguments(self, folder: Path) -> list[str]:
         """The whole command line."""
-        return [*self.command(), "--run-dir", str(folder / self.key)]
+        return [*self.command(), "--resume", "--run-dir", str(folder / self.key)]

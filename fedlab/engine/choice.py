@@ -38,11 +38,11 @@ class EngineChoice:
     def opened(self, folder: Path, emit: Emit) -> Engine:
         """The engine, ready for tasks whose runs go into a folder."""
         if self.name == "local":
-            return LocalEngine(self.jobs or os.cpu_count() or 1, self._flags(self._devices()))
+            return LocalEngine(self.jobs or os.cpu_count() or 1, self.flags(self._devices()))
         from fedlab.engine.ray_engine import RayEngine
 
         # Each node looks for its own devices.
-        return RayEngine(self.ray_address, self.jobs, folder, emit, self._flags((self.device,))(0))
+        return RayEngine(self.ray_address, self.jobs, folder, emit, self.flags((self.device,))(0))
 
     def _devices(self) -> tuple[str, ...]:
         """Those of this machine; raises before the first cell if one is not there."""
@@ -52,6 +52,6 @@ class EngineChoice:
 
         return tuple(devices(self.device, self.autocast))
 
-    def _flags(self, devices: tuple[str, ...]) -> Callable[[int], tuple[str, ...]]:
+    def flags(self, devices: tuple[str, ...]) -> Callable[[int], tuple[str, ...]]:
         """What the k-th of the cells at a time is given in addition."""
         return lambda k: ("--device", device_of(k, devices), "--autocast", self.autocast)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedlab.events import ClusterJoined
 
 RETRIES = 10
 """Nodes that a task may lose before it has failed."""
+LISTEN_S = 10.0
 NO_CODE = 1
 """Exit code of a task whose process nobody has heard the end of."""
 
@@ -72,8 +74,9 @@ def _join(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Nobody is told that it is used.
     ours = signal.getsignal(signal.SIGTERM)
     try:
+        _require_listener(address or "")
         ray.init(address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"--ray-address {address}: no Ray cluster can be joined there ({reason}); "
@@ -81,6 +84,13 @@ def _join(address: str | None) -> None:
         ) from error
     finally:
         signal.signal(signal.SIGTERM, ours)  # Ray has one of its own, which would end us with another code.
+
+
+def _require_listener(address: str) -> None:
+    """Raises at once where nobody listens; Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), LISTEN_S).close()
 
 
 def _ended(running: ray.ObjectRef, task: Task) -> Ended:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from common.errors import StateError
 from common.records.rounds import read_rounds
+from common.records.run import read_run_record
 from fedlab.engine.cells import Cell
 from fedlab.engine.outcome import log_of
 from fedlab.processes import children
@@ -71,8 +73,11 @@ class Engine(Protocol):
 
 
 def begin(task: Task) -> Child:
-    """Starts a task's process, which this thread's process does not outlive."""
-    shutil.rmtree(task.run_dir, ignore_errors=True)
+    """Starts a task's process, which goes on after the last closed round and does not outlive this thread."""
+    try:
+        read_run_record(task.run_dir)
+    except StateError:  # Nothing there, or nothing that a run could go on with.
+        shutil.rmtree(task.run_dir, ignore_errors=True)
     return children.start("fedlab", task.arguments, task.log)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -74,7 +76,9 @@ def compare(
     settings["data_dir"] = str(Path(settings["data_dir"]).absolute())
     comparison = Comparison(settings=settings, codecs=codecs.split(","), target=target, link=speed)
     console = Console(stderr=as_json)
-    with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
+    # What a library has to say of a cluster goes where the log goes.
+    quiet = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    with quiet, commandline.stopped_by_signals(), bars_for(emit, console) as tell:
         rows = run_all(comparison, out or Path("runs") / "compare", engine, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))

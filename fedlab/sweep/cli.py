@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,9 @@ def sweep(
     if dry_run:
         _show_plan(read, data, as_json)
         return
-    with commandline.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
+    # What a library has to say of a cluster goes where the log goes.
+    quiet = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    with quiet, commandline.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
         place = Place(folder=folder, data_dir=data, engine=engine, emit=tell)
         results = run_sweep(read, place, configured)
         report = write_page(results, folder, f"fedlab sweep {file}")
