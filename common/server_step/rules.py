@@ -62,6 +62,8 @@ class Rules:
     """Not 0: a client counts with this many examples at the most."""
     aggregation: str = "mean"
     norm_bound: float | None = None
+    svr_budget: float = 0.0
+    """Not 0: S_svr changes with what is measured, and has at most this share of the bytes of x."""
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
     evaluate: bool = False
@@ -152,6 +154,7 @@ class Rules:
             example_limit=self.example_limit if self.weighting == "examples" else 0.0,
             aggregation="" if self.aggregation == "mean" else self.aggregation,
             norm_bound=self.norm_bound or 0.0,
+            svr_budget=self.svr_budget,
             on_probation=self.on_probation,
             evaluate=self.evaluate,
             evaluation_only=self.evaluation_only,
@@ -194,6 +197,7 @@ class Rules:
             example_limit=header.example_limit,
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
+            svr_budget=header.svr_budget,
             on_probation=tuple(header.on_probation),
             evaluate=header.evaluate,
             evaluation_only=header.evaluation_only,
@@ -223,6 +227,6 @@ def _require_sense(header: pb.RoundHeader) -> None:
     for name in ("momentum", "validation"):
         if not 0 <= getattr(header, name) < 1:
             raise WireError.malformed(f"{name} must be from 0 to below 1, got {getattr(header, name)}")
-    for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound"):
+    for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound", "svr_budget"):
         if not 0 <= getattr(header, name) < math.inf:
             raise WireError.malformed(f"{name} must be finite and not negative, got {getattr(header, name)}")
