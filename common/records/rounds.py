@@ -87,6 +87,8 @@ class RoundRecord(Record):
     """With --cka: similarity of the clients' models by layer, where x was evaluated."""
     norms: Norms
     """Sizes of the control variates after the round."""
+    svr: tuple[str, ...] | None = None
+    """With --svr auto: names of the tensors that were in S_svr in this round."""
     sites: SitesRecord | None = None
     """The new x at the clients, on data of their own, where the server has none. `accuracy`, `loss` and
     `class_accuracy` are then those of all sites together."""

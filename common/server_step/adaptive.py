@@ -1,15 +1,15 @@
 """Which modules have variance reduction in the next round, from what the server measured in this one. Pure.
 
-The rule of `--svr auto`: numbers in, a set out. Nothing is in S_svr at first. What counts is how far a module's
-gradients are apart from client to client (xi, paper, eq. 2), held against the median over the modules of the
-same round: so the number of clients, which is in every xi, cancels out, and so does a step size.
+The rule of `--svr auto`: numbers in, a set out. Nothing is in S_svr at first. What counts is how far a
+module's gradients are apart from client to client (xi, paper, eq. 2), held against the median over the
+modules of the same round: so the number of clients, which is in every xi, cancels out, as a step size does.
 
     outside  enters once xi > THETA * median in PATIENCE rounds in a row, if there is room for all of it:
              those with the largest xi per byte first
     inside   leaves once xi < THETA / 2 * median in PATIENCE rounds in a row
 
-Between the two thresholds nothing happens, whatever the noise. A module that is in is not put out for a better
-one: c_i that are right cost a round of their own.
+Between the two thresholds nothing happens, whatever the noise. A module that is in is not put out for a
+better one: so two that take turns at being louder do not take turns in S_svr.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What a change of S_svr does to c and to every c_i. Pure, on flat buffers.
 
-A parameter that enters has its variates at once, because the server has every y_i of the round. Without variance
-reduction y_i - x is made of raw gradients alone, so c_i = (x - y_i) / (what they were multiplied with) is their
-mean. Clients without an update in that round have zero, as clients have that never took part; c is the mean, or
-the center, of all of them, as ever. What stays is as it was, to the bit, and what leaves is forgotten.
+A parameter that enters has its variates at once, because the server has every y_i of the round. Without
+variance reduction y_i - x is made of raw gradients alone, so c_i = (x - y_i) / (what they were multiplied
+with) is their mean. Clients without an update in that round have zero, as clients have that never took part;
+c is the mean, or the center, of all of them, as ever. What stays is as it was, to the bit, and what leaves is
+forgotten.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ def chosen(
 def raw_diversity(rules: Rules, layout: Layout, answers: Answers) -> dict[str, float]:
     """xi by module of S_svr as it would be without variance reduction.
 
-    There y_i - x has the correction in it, which makes clients move alike: by that, a module would leave because
-    it does well inside. c_i+ is the mean of the raw gradients; times the step sum it is the move they ask for.
+    There y_i - x has the correction in it, which makes clients move alike: by that, a module would leave
+    because it does well inside. c_i+ is the mean of the raw gradients; times the step sum it is the move that
+    they ask for.
     """
     controls = layout.indices(Purpose.CONTROL)
     sums: dict[int, Float64] = {k: np.zeros(layout.specs[k].num_elements) for k in controls}
