@@ -111,6 +111,15 @@ class Change:
             self._variates.raw(flat, to)[:] = new
         return flat
 
+    def absent(self, c_i: Flat) -> Flat:
+        """The same for a client without an update in the round: what stays, and zero for what enters."""
+        before, flat = self._rules.method.variates(self._layout), self._variates.allocate()
+        places = {spec.name: k for k, spec in enumerate(before.specs)}
+        for to, spec in enumerate(self._variates.specs):
+            if spec.name in places:
+                self._variates.raw(flat, to)[:] = before.raw(c_i, places[spec.name])
+        return flat
+
     @QUIETLY
     def entering(self, name: str, answer: Answered) -> Flat:
         """The bytes of the variate of a parameter that enters: the mean of its raw gradients."""

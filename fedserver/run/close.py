@@ -27,11 +27,7 @@ def close(
     count without it: a run that goes on drops it.
     """
     run, rules, closed = folded.after, folded.rules, folded.closed
-    r, variates = rules.round, run.variates
-    changed = variates.changed_by(closed.counted, closed.clipped)
-    if run is not folded.before:
-        # Nobody has computed a variate of the new S_svr.
-        changed = {*variates.counted, *closed.counted}
+    r, variates, changed = rules.round, run.variates, _changed(folded)
     strikes = strikes_after(before.strikes, closed.counted, closed.clipped)
     run.run_dir.append_traffic(detail)
     written = run.checkpoints.write(
@@ -67,6 +63,14 @@ def close(
         folded.choice,
     )
     return after, to_sync
+
+
+def _changed(folded: Folded) -> set[int]:
+    """Clients that do not have the variate that counts: of a new S_svr nobody has one yet."""
+    variates, closed = folded.after.variates, folded.closed
+    if folded.after is not folded.before:
+        return {*variates.counted, *closed.counted}
+    return variates.changed_by(closed.counted, closed.clipped)
 
 
 class Tidying:
