@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.server_step.adaptive import Choice, next_choice
-from common.server_step.adaptive import modules as modules_of
+from common.server_step import adaptive
+from common.server_step.adaptive import Choice
 from common.server_step.moves import QUIETLY, square
 from common.server_step.recount import recounted
 from common.server_step.rules import Rules
@@ -58,7 +58,7 @@ def chosen(
     """S_svr of the next round; `layer_drift` is xi of the y_i - x by module."""
     parameters = {layout.specs[k].name: layout.specs[k].num_bytes for k in layout.indices(Purpose.MODEL)}
     xi = {**layer_drift} | raw_diversity(rules, layout, answers)
-    return next_choice(choice, modules_of(parameters), xi, rules.svr_budget, rules.round)
+    return adaptive.next_choice(choice, adaptive.modules(parameters), xi, rules.svr_budget, rules.round)
 
 
 @QUIETLY

@@ -21,8 +21,8 @@ class Relaid:
 
     layout: Layout
     closed: Closed
-    variates: dict[str, Flat] | None = None
-    """c_i of all clients, by name, where S_svr is another one."""
+    variates: dict[str, Flat]
+    """c_i of all clients, by name."""
 
 
 class ChosenSvr:
@@ -30,7 +30,14 @@ class ChosenSvr:
 
     def __init__(self) -> None:
         self._round = 0
+        """The last one that it has followed."""
         self._choice = Choice()
+        self.changes = False
+        """Whether S_svr is chosen round by round."""
+
+    def lose_track(self) -> None:
+        """What the server chose is not what the rule chooses, so that nobody knows what it chooses next."""
+        self._round = -1
 
     def after(
         self,
@@ -43,7 +50,8 @@ class ChosenSvr:
         """What the server goes on with. `clients` are those of the updates, and `variates` the c_i of all."""
         rules, layout = current.rules, current.layout
         if not rules.svr_budget:
-            return Relaid(layout, closed)
+            return Relaid(layout, closed, variates)
+        self.changes = True
         if self._round != rules.round - 1:
             raise DataError(f"round {rules.round}: the next S_svr depends on rounds before the capture")
 
@@ -57,7 +65,7 @@ class ChosenSvr:
         before = self._choice
         self._round, self._choice = rules.round, chosen(rules, layout, before, closed.layer_drift, answers)
         if self._choice.since == before.since:
-            return Relaid(layout, closed)
+            return Relaid(layout, closed, variates)
         after = layout.reducing(self._choice.since)
         change = Change(rules, layout, after, current.flat)
         own = {clients[i]: change.variate(answer(i)) for i in closed.counted}

@@ -71,8 +71,8 @@ class Replay:
             compared, differing = self._compare(current, layout, new, certain=not problems)
         except DataError as error:
             self._c = None
-            for transfer in ups:
-                self._variates.pop(transfer.client, None)  # It has another one now.
+            for client in [*self._variates] if self._svr.changes else [t.client for t in ups]:
+                self._variates.pop(client, None)  # It has another one now.
             return Verdict(r, len(ups), None, "nothing", [str(error)])
         return Verdict(r, len(ups), not differing, compared, [*differing, *problems])
 
@@ -102,10 +102,9 @@ class Replay:
             step.add(i, read(i))
         closed = step.close(again=read, absent=self._absent(current, ups))
         self._h = closed.h
-        self._variates |= variates
-        relaid = self._svr.after(current, closed, [t.client for t in ups], read, self._variates)
-        layout, closed = relaid.layout, relaid.closed
-        self._variates = self._variates if relaid.variates is None else relaid.variates
+        after = self._variates | variates
+        relaid = self._svr.after(current, closed, [t.client for t in ups], read, after)
+        layout, closed, self._variates = relaid.layout, relaid.closed, relaid.variates
         if closed.c_source is CSource.FROM_MOVE or not layout.indices(Purpose.CONTROL):
             return layout, closed.flat, []
         problems = [
@@ -168,6 +167,8 @@ class Replay:
         if not after.is_exact(Purpose.MODEL):
             raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
         if layout.specs != after.layout.specs:
+            self._svr.lose_track()
+            self._variates.clear()
             return f"broadcast of round {r + 1}", [_other_svr(layout, after.layout)]
         new = reweighted(layout, new, current.rules.total_weight, after.rules.total_weight)
         # Where a member was evicted in between c is counted anew, without one that a capture does not name.
