@@ -96,8 +96,12 @@ class VariateReturned(Event):
 
     clipped: bool
     """Whether its update was too large, so that another c_i counts than the client computed."""
+    changing: bool = False
+    """Whether the server chooses S_svr anew after each round, so that c_i is for another S_svr, perhaps."""
 
     def text(self) -> str:
+        if self.changing:
+            return f"the variate after round {self.round} is the server's, for the S_svr of now"
         if self.clipped:
             return f"the update of round {self.round} was too large to count in full; its c_i is the server's"
         return f"the variate of round {self.round} came back from the server"

@@ -55,6 +55,7 @@ UNUSUAL = Rules(
     evaluation_only=True,
     aggregation="trimmed:0.2",
     norm_bound=4.0,
+    svr_budget=0.25,
     canary=True,
 )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from common.algorithms.auto import is_auto
 from common.algorithms.base import Algorithm
 from common.algorithms.feddyn import FedDyn
 from common.algorithms.fedprox import FedProx
@@ -100,7 +101,7 @@ def _with_buffers(chosen: set[str], specs: Sequence[TensorSpec]) -> list[str]:
 
 def matching(pattern: str, names: Sequence[str], flag: str = "--svr") -> list[str]:
     """The names a pattern selects: a glob over the whole name, or a module's name for all that is in it."""
-    if pattern in NOTHING:
+    if pattern in NOTHING or is_auto(pattern):
         return []
     found = [name for name in names if selects(pattern, name)]
     if not found:

@@ -8,6 +8,7 @@ from typing import Any
 from common.records.base import Count, Positive, Record
 from common.records.rounds import RoundRecord
 from common.records.sites import SiteCounts
+from common.server_step.adaptive import Choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class CheckpointNote(Record):
     """What clients counted, as the round began, of the x of the round before; rounds.jsonl has it there."""
     has_h: bool
     """Whether the file holds the server's own state h (FedDyn)."""
+    choice: Choice | None = None
+    """With --svr auto: S_svr of the next round, whose c the file holds, and what its rule remembers."""
     crc32c: Count | None = None
     """Of all tensors, in files of a release before the metadata itself had a `crc32c`."""
 

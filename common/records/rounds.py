@@ -97,6 +97,8 @@ class RoundRecord(Record):
     """Sizes of the control variates after the round."""
     client_drift: DriftRecord | None = None
     """With --record-drift: E_r, sigma^2 and zeta^2 of the round."""
+    svr: tuple[str, ...] | None = None
+    """With --svr auto: names of the tensors that were in S_svr in this round."""
     sites: SitesRecord | None = None
     """The new x at the clients, on data of their own, where the server has none. `accuracy`, `loss` and
     `class_accuracy` are then those of all sites together."""

@@ -57,7 +57,7 @@ class RunRecord(Record):
     num_classes: Positive
     """Classes that the model tells apart."""
     svr_names: tuple[str, ...]
-    """Names of the tensors in S_svr."""
+    """Names of the tensors in S_svr; with --svr auto at this writing: rounds.jsonl has them by round."""
     personal_names: tuple[str, ...] = ()
     """Names of the tensors that each client keeps for itself."""
     frozen_names: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class Heterogeneity:
     def _gradient(self, k: int, update: ReadUpdate) -> Float64:
         """The mean of what moved a parameter outside S_svr."""
         rules, name = self._rules, self._layout.specs[k].name
-        step_sum = rules.effective_steps(name, update.steps, reduced=False) * rules.eta_l
+        step_sum = rules.outside_step_sum(name, update.steps)
         return (self._values(k, self._broadcast) - self._values(k, update.values)) / step_sum
 
     @QUIETLY

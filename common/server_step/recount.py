@@ -6,7 +6,7 @@ has to go, to the last digit: taking its variate away again would leave what rou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Float64, Layout, to_float64
 
 
-def recounted(rules: Rules, variates: Layout, known: Sequence[tuple[float, Flat]]) -> list[Float64]:
+def recounted(rules: Rules, variates: Layout, known: Iterable[tuple[float, Flat]]) -> list[Float64]:
     """Each tensor of the mean, or of the rule's center, of the variates of all clients of these rules.
 
-    `known` has weights and variates; those of the other clients are zero. h is always a mean.
+    `known` has weights and variates, and is gone through for each tensor; those of the other clients are
+    zero. h is always a mean.
     """
     center = None if rules.method.keeps_h else rules.robustness.center()
     found = []

@@ -9,13 +9,13 @@ header that is a rule is written and read in this file and nowhere else.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.algorithms import ALGORITHMS
 from common.algorithms.base import Algorithm
+from common.algorithms.features import algorithm_in, joined, unknown
 from common.data.held_out import held_out_count
-from common.errors import ConfigError, WireError, WrongRunError, printable
+from common.errors import ConfigError, WireError
 from common.server_step.local_rules import PLACES, LocalRules
 from common.server_step.robust import Robustness
 from common.tensors.layout import Layout, Purpose
@@ -24,8 +24,6 @@ from common.wire.encoding import Encoding, upward
 from fedpvr.v1 import federation_pb2 as pb
 
 WEIGHTINGS = ("uniform", "examples")
-FEATURES = ("momentum-on", "weight-decay", "clip-norm", "warm-variates")
-"""What a run may want a client to know, behind its algorithm's name: an older client leaves it then."""
 _ALIKE = (
     *("round", "rounds", "eta_l", "momentum", "weight_decay", "augment", "validation", "prox_weight"),
     *("derived", "num_clients", "eta_g", "weighting", "warm_variates", "gradient_only", "record_drift"),
@@ -68,6 +66,8 @@ class Rules(LocalRules):
     """Not 0: a client counts with this many examples at the most."""
     aggregation: str = "mean"
     norm_bound: float | None = None
+    svr_budget: float = 0.0
+    """Not 0: S_svr changes with what is measured, and has at most this share of the bytes of x."""
     on_probation: tuple[int, ...] = ()
     """Indices of clients of whose updates nothing counts, because earlier ones were far too large."""
     warm_variates: bool = False
@@ -96,6 +96,10 @@ class Rules(LocalRules):
     def step_sum(self, steps: int) -> float:
         """Sum of the sizes of a client's K_i local steps."""
         return steps * self.eta_l
+
+    def outside_step_sum(self, name: str, steps: int) -> float:
+        """What the weights of a client's K_i gradients in x - y_i add up to, for a name outside S_svr."""
+        return self.effective_steps(name, steps, reduced=False) * self.eta_l
 
     def variate_step_sum(self, name: str, steps: int) -> float:
         """What x - y_i of a parameter in S_svr is divided by, so that a mean direction comes of it."""
@@ -143,7 +147,8 @@ class Rules(LocalRules):
     @property
     def features(self) -> tuple[str, ...]:
         """What a client has to know beyond the first release, by name."""
-        return (*self.local_features, "warm-variates") if self.warm_variates else self.local_features
+        asked = {"warm-variates": self.warm_variates, "svr-auto": self.svr_budget}
+        return (*self.local_features, *(name for name, wanted in asked.items() if wanted))
 
     def require_known_step(self) -> None:
         """Raises ConfigError unless the server's step is known: clients do without, a replay does not."""
@@ -159,7 +164,7 @@ class Rules(LocalRules):
         """The rules as a header has them; what is usual is left out."""
         header = pb.RoundHeader(
             batch_size=self.batch_size or 0,
-            algorithm="+".join((self.algorithm, *self.features)),
+            algorithm=joined(self.algorithm, self.features),
             momentum_on=self.momentum_on,
             weight_decay_on=_unless(PLACES[0], self.weight_decay_on),
             clip_norm=self.clip_norm or 0.0,
@@ -170,6 +175,7 @@ class Rules(LocalRules):
             example_limit=self.example_limit if self.weighting == "examples" else 0.0,
             aggregation=_unless("mean", self.aggregation),
             norm_bound=self.norm_bound or 0.0,
+            svr_budget=self.svr_budget,
             on_probation=self.on_probation,
         )
         for name in _ALIKE:
@@ -193,7 +199,7 @@ class Rules(LocalRules):
             local_epochs=None if steps else header.local_epochs,
             local_steps=header.local_steps if steps else None,
             batch_size=header.batch_size or None,
-            algorithm=_algorithm(header),
+            algorithm=algorithm_in(header.algorithm),
             momentum_on=tuple(header.momentum_on),
             weight_decay_on=header.weight_decay_on or PLACES[0],
             clip_norm=header.clip_norm or None,
@@ -204,6 +210,7 @@ class Rules(LocalRules):
             example_limit=header.example_limit,
             aggregation=header.aggregation or "mean",
             norm_bound=header.norm_bound or None,
+            svr_budget=header.svr_budget,
             on_probation=tuple(header.on_probation),
             **{name: getattr(header, name) for name in _ALIKE},
         )
@@ -216,36 +223,14 @@ def _unless(usual: str, value: str) -> str:
     return "" if value == usual else value
 
 
-def _algorithm(header: pb.RoundHeader) -> str:
-    """The name of the algorithm without what the run wants a client to know."""
-    if header.algorithm in ALGORITHMS.ready:
-        return header.algorithm
-    name, *features = header.algorithm.split("+")
-    if name not in ALGORITHMS.ready:
-        raise _unknown("algorithm", header.algorithm, ALGORITHMS.ready)
-    for feature in features:
-        if feature not in FEATURES:
-            raise _unknown("feature", feature, FEATURES)
-    return name
-
-
-def _unknown(kind: str, name: str, known: Iterable[str]) -> WrongRunError:
-    """What is installed and was not allowed is as unknown as the rest: a peer's word imports nothing."""
-    shown = printable(name, 80)
-    return WrongRunError(
-        f"the run uses {kind} {shown!r}, known here are {', '.join(known)}; update this release, or install "
-        "the package that has it and start the client with --allow-plugin and that name"
-    )
-
-
 def _require_sense(header: pb.RoundHeader) -> None:
     for name in (header.update_codec or "fp32", header.control_codec or "fp32"):
         if not is_codec(name):
-            raise _unknown("codec", name, FOR_ALL)
+            raise unknown("codec", name, FOR_ALL)
     if header.round < 1 or not (header.local_epochs or header.local_steps):
         raise WireError.malformed("a round has a number, and epochs or steps, of at least 1")
     if not 0 <= header.validation < 1:
         raise WireError.malformed(f"validation must be from 0 to below 1, got {header.validation}")
-    for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound"):
+    for name in ("prox_weight", "eta_g", "total_examples", "example_limit", "norm_bound", "svr_budget"):
         if not 0 <= getattr(header, name) < math.inf:
             raise WireError.malformed(f"{name} must be finite and not negative, got {getattr(header, name)}")

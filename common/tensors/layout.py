@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import math
 import mmap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -146,6 +146,12 @@ class Layout:
     def part(self, *purposes: Purpose) -> Layout:
         """The layout of only the tensors with one of these purposes."""
         return Layout(self.specs[k] for k in self.indices(*purposes))
+
+    def reducing(self, names: Collection[str]) -> Layout:
+        """The same model and buffers, and a c for these parameters and no others."""
+        model = self.part(Purpose.MODEL, Purpose.BUFFER).specs
+        reduced = (spec for spec in model if spec.purpose is Purpose.MODEL and spec.name in names)
+        return Layout([*model, *(replace(spec, purpose=Purpose.CONTROL) for spec in reduced)])
 
     def payload_bytes(self, *purposes: Purpose) -> int:
         """Bytes of the tensors with these purposes, alignment left out."""

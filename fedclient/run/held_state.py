@@ -59,7 +59,7 @@ class HeldState:
     def settled(self, received: ReceivedRound) -> Flat:
         """c_i and the rest as of the round that the server says counts; drops those of all others."""
         task, counted = received.task, received.counted_round
-        layout, residuals = task.state_layout, task.encoding.residuals
+        layout, residuals, rest = task.state_layout, task.encoding.residuals, task.kept_beside_variates
         if not layout.specs:
             return layout.allocate()
         source = phases.state_source(
@@ -71,17 +71,24 @@ class HeldState:
         if source is not StateSource.HELD:
             here = counted in self._state.held_rounds()
             # Residuals that are not here start again at zero, and personal tensors where the seed has them.
-            state = self._state.read(counted, layout) if here else self._own.fresh(layout)
+            state = self._own.fresh(layout)
+            if here and rest.specs:
+                state[layout.num_bytes - rest.num_bytes :] = self._state.read_last(counted, rest)
             if source is StateSource.SERVER and received.lost_variate is not None:
                 state[: len(received.lost_variate)] = received.lost_variate
                 if not counted:  # What the run starts with comes along until an update counts.
                     self._state.settle(counted)
                     return state
-                self._emit(VariateReturned(round=counted, clipped=here))
+                changing = task.rules.svr_budget > 0
+                self._emit(VariateReturned(round=counted, clipped=here and not changing, changing=changing))
             elif residuals.specs:
                 self._emit(ResidualsLost(round=counted))
             if task.personal.specs and not here:
                 self._emit(PersonalLost(round=counted))
             self._state.write(counted, layout, state)
         self._state.settle(counted)
-        return self._state.read(counted, layout) if counted else self._own.fresh(layout)
+        if not counted:
+            return self._own.fresh(layout)
+        # What is here may have a variate too, of an S_svr that was not empty yet.
+        read = self._state.read if task.variates.specs else self._state.read_last
+        return read(counted, layout)

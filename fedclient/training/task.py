@@ -62,7 +62,12 @@ class Task:
 
         Its variate, what coding left out of updates, and its personal tensors, which are last.
         """
-        return Layout([*self.variates.specs, *self.encoding.residuals.specs, *self.personal.specs])
+        return Layout([*self.variates.specs, *self.kept_beside_variates.specs])
+
+    @property
+    def kept_beside_variates(self) -> Layout:
+        """What of it is the same in every round, whatever is in S_svr."""
+        return Layout([*self.encoding.residuals.specs, *self.personal.specs])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -44,7 +44,10 @@ class Rooms:
 
     def _filled(self, task: Task) -> Flat:
         coded = 0 if task.encoding.plain else task.encoding.encoded.num_bytes
-        room = self._free.pop() if self._free else _memory(task.layout.num_bytes + coded)
+        wanted = task.layout.num_bytes + coded
+        while self._free and len(self._free[-1]) < wanted:  # S_svr has grown.
+            self._free.pop()
+        room = self._free.pop() if self._free else _memory(wanted)
         end = task.layout.part(Purpose.MODEL, Purpose.BUFFER).num_bytes
         room[:end] = task.broadcast[:end]
         return room

@@ -124,7 +124,8 @@ def _drift(page: Page, runs: dict[str, Run]) -> None:
     maps = []
     for label, run in known.items():
         layers = list(dict.fromkeys(layer for record in run.rounds for layer in record.layer_drift))
-        reduced = {name.rpartition(".")[0] for name in run.config.svr_names}
+        chosen = run.rounds[-1].svr  # With --svr auto; config.json has the S_svr of the start.
+        reduced = {n.rpartition(".")[0] for n in (run.config.svr_names if chosen is None else chosen)}
         maps.append(
             HeatMap(
                 title=label,

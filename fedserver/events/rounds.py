@@ -44,6 +44,26 @@ class UpdateDeclined(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SvrChanged(Event):
+    """With --svr auto: the server has chosen another S_svr for the rounds after this one."""
+
+    entered: tuple[str, ...]
+    """Names that have variance reduction from now on."""
+    left: tuple[str, ...]
+    """Names that have none any more."""
+    tensors: int
+    """How many are in it now."""
+    share: float
+    """What it has of the bytes of x."""
+
+    def text(self) -> str:
+        moves = [f"{', '.join(self.entered)} in"] if self.entered else []
+        moves += [f"{', '.join(self.left)} out"] if self.left else []
+        told = f"{self.tensors} tensors, {self.share:.1%} of x: {'; '.join(moves)}"
+        return f"round {self.round}: the next S_svr has {told}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class UpdateClipped(Event):
     """An update is too large, or earlier ones were, so that it counts less."""
 

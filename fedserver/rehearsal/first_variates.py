@@ -91,7 +91,7 @@ class FirstVariates:
         variates, known = run.variates, []
         for i in drawn:
             c_i: Flat = run.spool.values(rules.round, i)[: variates.layout.num_bytes].copy()
-            variates.stage_first(i, c_i)
+            variates.stage_variate(i, 0, c_i)
             known.append((rules.client_weight(self.members.by_index[i].examples), c_i))
         flat = standing.flat.copy()
         found = recounted(rules, variates.layout, known)

@@ -81,6 +81,11 @@ class Board:
         self.run = run
         self.phase = Phase.WAITING
 
+    def go_on_with(self, run: Run) -> None:
+        """The next round has perhaps another S_svr than the last one had."""
+        self.run = run
+        run.spool.lay_out(run.up, run.layout)
+
     def require_run(self) -> Run:
         """The run; raises while it is being prepared."""
         if self.run is None:

@@ -19,16 +19,15 @@ from fedserver.store.checkpoints import Checkpoint
 
 
 def close(
-    run: Run, folded: Folded, record: RoundRecord, detail: RoundTraffic, before: Standing
+    folded: Folded, record: RoundRecord, detail: RoundTraffic, before: Standing
 ) -> tuple[Standing, list[Path]]:
     """Writes all that makes the round count; it does when the files and folders that are returned are synced.
 
     The checkpoint is the moment; what follows can be made from it again. What is written before it does not
     count without it: a run that goes on drops it.
     """
-    rules, closed, variates = folded.rules, folded.closed, run.variates
-    r = rules.round
-    changed = variates.changed_by(closed.counted, closed.clipped)
+    run, rules, closed = folded.after, folded.rules, folded.closed
+    r, variates, changed = rules.round, run.variates, _changed(folded)
     strikes = strikes_after(before.strikes, closed.counted, closed.clipped)
     run.run_dir.append_traffic(detail)
     written = run.checkpoints.write(
@@ -45,6 +44,7 @@ def close(
             total_weight=rules.total_weight,
             closing=record,
             sites=folded.evaluations,
+            choice=folded.choice,
         )
     )
     run.run_dir.history.add(record)
@@ -52,8 +52,25 @@ def close(
     for i in closed.counted:
         variates.count(i, r)
     variates.changed = changed
-    after = Standing(r, closed.flat, closed.h, closed.c_source, rules.total_weight, before.evicted, strikes)
+    after = Standing(
+        r,
+        closed.flat,
+        closed.h,
+        closed.c_source,
+        rules.total_weight,
+        before.evicted,
+        strikes,
+        folded.choice,
+    )
     return after, to_sync
+
+
+def _changed(folded: Folded) -> set[int]:
+    """Clients that do not have the variate that counts: of a new S_svr nobody has one yet."""
+    variates, closed = folded.after.variates, folded.closed
+    if folded.after is not folded.before:
+        return {*variates.counted, *closed.counted}
+    return variates.changed_by(closed.counted, closed.clipped)
 
 
 class Tidying:
@@ -74,15 +91,16 @@ class Tidying:
             if self._task is task:  # Another who has waited too may have begun the next.
                 self._task = None
 
-    def begin(self, standing: Standing) -> None:
-        """After a round; the one before it is done."""
+    def begin(self, run: Run, standing: Standing) -> None:
+        """After a round, with the run as it goes on; the one before it is done."""
+        self._run = run
         self._run.spool.drop_parts()
         self._task = asyncio.create_task(asyncio.to_thread(self._tidy, standing))
         # If it is too early to write x and c, they are written when it is time, if no other x is there then.
         x, r = weakref.ref(standing.flat), standing.round
         self._cancel_later()
         loop, pause_s = asyncio.get_running_loop(), self._run.run_dir.state_pause_s
-        self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(x, r)))
+        self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(run, x, r)))
 
     def _cancel_later(self) -> None:
         if self._later is not None:
@@ -93,21 +111,21 @@ class Tidying:
         run.variates.prune(run.checkpoints.prune())
         self._behind = True
         if run.run_dir.state_is_due:
-            self._follow(standing.flat, standing.round)
+            self._follow(run, standing.flat, standing.round)
         run.spool.drop_round(standing.round)
 
-    def _follow(self, flat: Flat, r: int) -> None:
+    def _follow(self, run: Run, flat: Flat, r: int) -> None:
         """Writes x and c for people; where the disk is full, later will do."""
         with suppress(OSError):
-            self._run.run_dir.write_state(self._run.layout, flat, r, synced=False)
+            run.run_dir.write_state(run.layout, flat, r, synced=False)
             self._behind = False
 
-    async def _catch_up(self, x: weakref.ref[Flat], r: int) -> None:
+    async def _catch_up(self, run: Run, x: weakref.ref[Flat], r: int) -> None:
         with suppress(OSError):  # Whoever waits for the same is told.
             await self.done()
         flat = x()
         if self._behind and not self._ends and self._task is None and flat is not None:
-            self._task = asyncio.create_task(asyncio.to_thread(self._follow, flat, r))
+            self._task = asyncio.create_task(asyncio.to_thread(self._follow, run, flat, r))
 
     async def end(self) -> None:
         """Leaves nothing to do."""

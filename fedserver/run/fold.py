@@ -11,6 +11,7 @@ from common.records.drift import DriftRecord
 from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.sites import SiteCounts
 from common.records.traffic import DirectionBytes
+from common.server_step.adaptive import Choice
 from common.server_step.aggregate import ServerState
 from common.server_step.heterogeneity import Heterogeneity
 from common.server_step.robust import Clip
@@ -18,7 +19,8 @@ from common.server_step.rules import Rules
 from common.server_step.step import Closed, ServerStep
 from common.server_step.updates import ReadUpdate
 from common.tensors.layout import Flat, Layout, Purpose, all_finite
-from fedserver.events.rounds import UpdateClipped
+from fedserver.events.rounds import SvrChanged, UpdateClipped
+from fedserver.run.adapt import Adaptation
 from fedserver.run.round import Round, Update
 from fedserver.run.run import Run
 
@@ -37,6 +39,12 @@ class Folded:
     """Of the x that the round began with, at the sites, by name."""
     drift: DriftRecord | None
     """E_r, sigma^2 and zeta^2, where they are asked for."""
+    before: Run
+    """As the round had it."""
+    after: Run
+    """With the S_svr of the next round, which x and c are laid out for; the same where S_svr stays."""
+    choice: Choice | None
+    """How S_svr was chosen, where it is chosen round by round."""
 
     def record(
         self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
@@ -60,6 +68,7 @@ class Folded:
             cka=cka,
             norms=norms,
             client_drift=self.drift,
+            svr=self.before.svr if self.choice is not None else None,
         )
 
     def _uncounted(self) -> dict[str, str]:
@@ -122,10 +131,11 @@ class Fold:
         run, here = self._run, self._updates.keys() | self._evicted
         return [self._variate(i) for i in range(run.config.num_clients) if i not in here]
 
-    def close(self, own: Flat, emit: Emit) -> Folded:
+    def close(self, own: Flat, choice: Choice | None, emit: Emit) -> Folded:
         """Takes the step, now that all updates are there; `own` are the server's x and c of this round.
 
-        Raises if x or c is not finite any more.
+        `choice` is how its S_svr was chosen, where that is chosen anew now. Raises if x or c is not finite
+        any more.
         """
         r, rules = self._number, self._reader.rules
         closed = self._step.close(own, again=self._again, absent=self._absent())
@@ -140,12 +150,16 @@ class Fold:
                 )
             )
         _require_finite(r, self._run.layout, closed.flat)
+        before = after = self._run
+        if choice is not None:
+            after, closed, choice = Adaptation(before, self._reader, self._updates)(closed, choice)
+            _require_finite(r, after.layout, closed.flat)
         clipped = {self._updates[i].client: clip.times_usual for i, clip in closed.clipped.items()}
         found = {
             each.client: each.evaluation for each in self._updates.values() if each.evaluation is not None
         }
         counted = {i: self._updates[i] for i in closed.counted}
-        return Folded(rules, closed, counted, clipped, found, self._drift())
+        return Folded(rules, closed, counted, clipped, found, self._drift(), before, after, choice)
 
     def _drift(self) -> DriftRecord | None:
         if self._apart is None:
@@ -164,6 +178,22 @@ class Fold:
             noise_svr=_mean(noise),
             zeta_svr=self._apart.zeta(reduced=True),
             zeta_sgd=self._apart.zeta(reduced=False),
+        )
+
+
+def tell_of_another_svr(folded: Folded, emit: Emit) -> None:
+    """Says what has entered and left S_svr, once the round counts."""
+    before, after = folded.before.svr, folded.after.svr
+    if before != after:
+        layout = folded.after.layout
+        emit(
+            SvrChanged(
+                round=folded.rules.round,
+                entered=tuple(name for name in after if name not in before),
+                left=tuple(name for name in before if name not in after),
+                tensors=len(after),
+                share=layout.payload_bytes(Purpose.CONTROL) / layout.payload_bytes(Purpose.MODEL),
+            )
         )
 
 

@@ -11,6 +11,7 @@ from common.algorithms import matching
 from common.errors import ConfigError, StateError
 from common.events import Emit
 from common.records.run import RunRecord
+from common.server_step.adaptive import Choice
 from common.server_step.aggregate import ServerState
 from common.server_step.local_rules import PLACES
 from common.server_step.rules import Rules
@@ -18,12 +19,11 @@ from common.server_step.step import CSource, reweighted
 from common.server_step.updates import stores_plain_floats
 from common.tensors.classes import FrozenTensors, TensorClass
 from common.tensors.layout import Flat, Layout, Purpose
-from common.wire.encoding import downward
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
 from fedserver.events.idle import SettingIdle
 from fedserver.events.run import InitIncomplete, MomentumIgnored, RunResumed, TensorsApart
-from fedserver.run.run import Run, rules_of
+from fedserver.run.run import Run, encodings, rules_of
 from fedserver.store.checkpoints import Checkpoint, Checkpoints, LateCheckpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
@@ -51,6 +51,8 @@ class Standing:
     """Members that are not in c and h any more, by index."""
     strikes: Mapping[int, int] = field(default_factory=dict)
     """Rounds in which updates were far too large and that are not made up for yet, by client index."""
+    choice: Choice | None = None
+    """S_svr of the next round, where it changes from round to round."""
 
     def under(self, rules: Rules, layout: Layout) -> Standing:
         """The same before a round in which all clients together weigh something else, perhaps."""
@@ -66,15 +68,17 @@ async def prepare(
     classes = config.tensor_classes(config.algorithm, prepared.specs, prepared.classifier)
     layout = classes.broadcast
     rules = rules_of(config, 1, prepared.augment, 0)
-    if rules.derived and not stores_plain_floats(layout):
+    widest = _widest(config, layout)
+    if rules.derived and not stores_plain_floats(widest):
         raise ConfigError(
             "--variates derived needs float32 or float64 in S_svr, the model has others; "
             "use --variates explicit"
         )
     if rules.warm_variates and not layout.indices(Purpose.CONTROL):
         raise ConfigError("--warm-variates needs parameters in S_svr, and --svr selects none")
-    method, down, up = rules.method, downward(layout, config.codecs), rules.update_encoding(layout)
-    require_announceable(down, up, Layout([*method.variates(layout).specs, *classes.frozen.specs]))
+    method, (down, up) = rules.method, encodings(config, layout)
+    beside = Layout([*method.variates(widest).specs, *classes.frozen.specs])
+    require_announceable(*encodings(config, widest), beside)
     await asyncio.to_thread(require_assignable, prepared.shards, prepared.class_names)
     folder = run_dir.path
     archive = folder / "checkpoints" / "ledger"
@@ -100,6 +104,18 @@ async def prepare(
     )
     run_dir.frozen = run.frozen
     return run, classes.picked(prepared.x0, classes.shared)
+
+
+def _widest(config: RunConfig, layout: Layout) -> Layout:
+    """The layout with the largest S_svr that a run may come to have; raises if there is nothing to choose."""
+    if not config.svr_budget:
+        return layout
+    names = [layout.specs[k].name for k in layout.indices(Purpose.MODEL)]
+    if len({name.rpartition(".")[0] for name in names}) < 2:
+        raise ConfigError(
+            "--svr auto compares modules, and the model has one; choose S_svr with --svr PATTERN"
+        )
+    return layout.reducing(names)
 
 
 def tell_of_idle_settings(run: Run, emit: Emit) -> None:
@@ -144,7 +160,8 @@ def start(run: Run, x0: Flat) -> Standing:
     """Before the first round: x^0, and c at zero, which any client knows."""
     flat = run.layout.allocate()
     run.model(flat)[:] = x0
-    return Standing(0, flat, h=None, c_source=CSource.FROM_MOVE, total_weight=None)
+    choice = Choice() if run.adapts else None
+    return Standing(0, flat, h=None, c_source=CSource.FROM_MOVE, total_weight=None, choice=choice)
 
 
 def require_same_model(run: Run, previous: RunRecord) -> None:
@@ -172,16 +189,29 @@ def _require_known_weights(run: Run, found: Checkpoint) -> None:
         )
 
 
-def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
-    """The state after the newest checkpoint; what is newer is removed."""
+def _reducing(run: Run, choice: Choice | None) -> Run:
+    return run if choice is None else run.reducing(choice)
+
+
+def resume(run: Run, x0: Flat, emit: Emit) -> tuple[Run, Standing]:
+    """The run with its S_svr, and where it stands, after the newest checkpoint; what is newer is removed."""
     variates = run.variates
-    found = run.checkpoints.newest(lambda checkpoint: variates.require_whole(checkpoint.counted), emit)
+
+    def require_whole(checkpoint: Checkpoint) -> None:
+        _reducing(run, checkpoint.choice)
+        variates.require_whole(checkpoint.counted)
+
+    found = run.checkpoints.newest(require_whole, emit)
     if found is None:
         variates.restore({}, {}, ())
         standing = start(run, x0)
+        run = _reducing(run, standing.choice)
     else:
+        run = _reducing(run, found.choice)
         _require_known_weights(run, found)
-        variates.restore(found.counted, found.norms, found.changed)
+        # With a changing S_svr a client may hold a variate of a round that is undone: all get theirs again.
+        everybody = set(found.counted) if run.adapts else set()
+        variates.restore(found.counted, found.norms, found.changed | everybody)
         standing = Standing(
             found.round,
             found.flat,
@@ -190,6 +220,7 @@ def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
             found.total_weight,
             frozenset(found.evicted),
             found.strikes,
+            found.choice,
         )
         run.checkpoints.drop_after(found.round)
     recorded = run.run_dir.go_back(standing.round, emit)
@@ -199,4 +230,4 @@ def resume(run: Run, x0: Flat, emit: Emit) -> Standing:
         run.run_dir.write_state(run.layout, found.flat, found.round)
     if not run.run_dir.finished():
         emit(RunResumed(round=standing.round, rounds=run.config.rounds))
-    return standing
+    return run, standing

@@ -1,7 +1,4 @@
-"""The open round as a table: for each client that was drawn, whether and how it has answered. No I/O.
-
-And its broadcast, encoded once for all of them.
-"""
+"""The open round as a table, with its broadcast: how each client that was drawn has answered. No I/O."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from fedserver.run.board import Board
 from fedserver.run.close import Tidying, close, norms
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.eviction import without_evicted
-from fedserver.run.fold import Fold, Folded
+from fedserver.run.fold import Fold, Folded, tell_of_another_svr
 from fedserver.run.prepare import (
     Standing,
     prepare,
@@ -138,7 +138,7 @@ class Rounds:
             require_same_model(run, previous)
             seats = restored(previous.clients, run.prepared.shards)
             self._members.restore(seats, previous.example_limit)
-        self._standing = start(run, x0) if previous is None else resume(run, x0, self._emit)
+        run, self._standing = (run, start(run, x0)) if previous is None else resume(run, x0, self._emit)
         self._board.open(run)
         self._members.open(run.prepared.shards, run.prepared.class_names)
         return run
@@ -148,7 +148,7 @@ class Rounds:
         tidying = Tidying(run)
         try:
             for r in range(self._stands().round + 1, run.config.rounds + 1):
-                record, evaluations = await self._train(run, r, tidying)
+                run, record, evaluations = await self._train(run, r, tidying)
                 await trail.follow(self._stands().flat, record)
                 await sites.follow(record, evaluations)
             await trail.end()
@@ -168,10 +168,10 @@ class Rounds:
 
     async def _train(
         self, run: Run, r: int, tidying: Tidying
-    ) -> tuple[RoundRecord, Mapping[str, SiteCounts]]:
+    ) -> tuple[Run, RoundRecord, Mapping[str, SiteCounts]]:
         """Opens a round, folds its updates until every client has answered, and closes it.
 
-        Returns its record, and what clients counted of the x that it began with.
+        Returns the run as it goes on, the round's record, and what clients counted of the first x of it.
         """
         started = time.monotonic()
         standing, self._standing = self._stands(), None
@@ -192,19 +192,20 @@ class Rounds:
         cka = await compared(run, r, folded.counted, self._worker)
         names = {i: member.name for i, member in self._members.by_index.items()}
         record = replace(
-            folded.record(sent, seconds, cka, norms(run, folded.closed.flat, names)),
+            folded.record(sent, seconds, cka, norms(folded.after, folded.closed.flat, names)),
             clients=tuple(names[i] for i in folded.counted),
             absent=current.absent(),
         )
         standing = replace(standing, flat=folded.closed.flat)
         await tidying.done()
-        standing, written = await run.aside(close, run, folded, record, detail, standing)
+        standing, written = await run.aside(close, folded, record, detail, standing)
         # Nobody sees the next broadcast before this round counts, but it can be made meanwhile.
-        ahead = self._made_ahead(run, r + 1, folded.closed.flat)
+        ahead = self._made_ahead(folded.after, r + 1, folded.closed.flat)
         _, self._ahead = await asyncio.gather(run.sync(written), ahead)
         self._standing = standing
-        tidying.begin(standing)
-        return record, folded.evaluations
+        tell_of_another_svr(folded, self._emit)
+        tidying.begin(folded.after, standing)
+        return folded.after, record, folded.evaluations
 
     async def _made_ahead(self, run: Run, r: int, flat: Flat) -> Encoded | None:
         return await run.aside(encode, run, r, flat) if r <= run.config.rounds else None
@@ -217,6 +218,7 @@ class Rounds:
             ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
         current = Round(reader, ahead.frames, drawn, standing.c_source, ahead.raw)
+        self._board.go_on_with(run)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)
         coming = await self._board.open_round(current)
@@ -227,8 +229,7 @@ class Rounds:
         self, run: Run, current: Round, coming: dict[int, asyncio.Future[Answer]], standing: Standing
     ) -> Folded:
         """Folds updates in the order of client indices, as they come in, and takes the step."""
-        fold, reasons = Fold(run, current, standing.h, standing.evicted), set()
-        config = run.config
+        fold, reasons, config = Fold(run, current, standing.h, standing.evicted), set(), run.config
         rule = WaitingRule(config.deadline, config.quorum, config.min_clients or 0)
         supervision = asyncio.create_task(
             supervise(current, self._board, rule, self._members, self._watch, self._emit)
@@ -245,4 +246,4 @@ class Rounds:
         require_enough(current, rule, reasons)
         current.release()
         await run.aside(give_back, len(coming))
-        return await run.aside(fold.close, standing.flat, self._emit)
+        return await run.aside(fold.close, standing.flat, standing.choice, self._emit)

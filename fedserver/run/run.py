@@ -15,11 +15,12 @@ from common.algorithms.schedule import step_size
 from common.atomic import sync
 from common.metrics.message import MAX_TOGETHER
 from common.records.run import RunRecord, Seat
+from common.server_step.adaptive import Choice
 from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
 from common.tensors.classes import NONE_FROZEN, FrozenTensors, TensorClass, TensorClasses
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
-from common.wire.encoding import Encoding
+from common.wire.encoding import Encoding, downward
 from fedserver.config import RunConfig
 from fedserver.members.seats import Member
 from fedserver.store.checkpoints import Checkpoints
@@ -35,7 +36,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Run:
-    """The settings, the model and the stores of a run that clients can join."""
+    """The settings, the model and the stores of a run that clients can join.
+
+    It has one S_svr. Where that changes after a round, another Run takes its place, with the same stores.
+    """
 
     id: str
     config: RunConfig
@@ -97,6 +101,23 @@ class Run:
         if not self.in_process:
             await asyncio.to_thread(sync, written)
 
+    @property
+    def adapts(self) -> bool:
+        """Whether S_svr changes from round to round."""
+        return self.config.svr_budget > 0
+
+    @property
+    def svr(self) -> tuple[str, ...]:
+        """The names of S_svr."""
+        return tuple(self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL))
+
+    def reducing(self, choice: Choice) -> Run:
+        """The run with another S_svr. Variates are of it from now on, updates once a round of it opens."""
+        layout = self.layout.reducing(choice.since)
+        self.variates.lay_out(layout, choice.since)
+        down, up = encodings(self.config, layout)
+        return replace(self, down=down, up=up)
+
     def model(self, flat: Flat) -> Flat:
         """x and the buffers of a broadcast, without c."""
         return flat[: self._model_bytes]
@@ -109,7 +130,7 @@ class Run:
             run_id=self.id,
             fingerprint=self.fingerprint,
             num_classes=self.prepared.model.num_classes,
-            svr_names=[self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)],
+            svr_names=self.svr,
             personal_names=self.classes.names(TensorClass.PERSONAL),
             frozen_names=self.classes.names(TensorClass.FROZEN),
             frozen_sha256=self.frozen.digest,
@@ -170,6 +191,11 @@ class Run:
     def _is_due(self, r: int) -> bool:
         every = self.config.eval_every
         return r == self.config.rounds or bool(every and r % every == 0)
+
+
+def encodings(config: RunConfig, layout: Layout) -> tuple[Encoding, Encoding]:
+    """How x and c travel, and how updates do."""
+    return downward(layout, config.codecs), rules_of(config, 1, False, 0).update_encoding(layout)
 
 
 def rules_of(config: RunConfig, r: int, augment: bool, total_examples: int) -> Rules:

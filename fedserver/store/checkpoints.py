@@ -29,6 +29,7 @@ from common.records.base import FormError
 from common.records.checkpoint import CheckpointNote
 from common.records.rounds import RoundRecord
 from common.records.sites import SiteCounts
+from common.server_step.adaptive import Choice
 from common.server_step.step import CSource
 from common.tensors import safetensors_files
 from common.tensors.layout import Flat, Float64, Layout, Purpose, TensorSpec
@@ -65,6 +66,8 @@ class Checkpoint:
     """The round's record but for the evaluation of x; None before round 1."""
     sites: dict[str, SiteCounts] = field(default_factory=dict)
     """What clients counted of the x that the round began with, by name."""
+    choice: Choice | None = None
+    """S_svr of the next round, which c in `flat` is of, where it changes from round to round."""
 
 
 class Checkpoints:
@@ -75,21 +78,26 @@ class Checkpoints:
         self._model = layout
         make_private(folder)
 
-    def _layout(self, has_h: bool) -> Layout:
+    def _of(self, choice: Choice | None) -> Layout:
+        """x, buffers and c, for a c that may be of another S_svr in each checkpoint."""
+        return self._model if choice is None else self._model.reducing(choice.since)
+
+    def _layout(self, model: Layout, has_h: bool) -> Layout:
         """The same tensors in the same places, under names that differ by purpose; then h."""
-        specs = self._model.specs
+        specs = model.specs
         named = [TensorSpec(f"{s.purpose.name.lower()}/{s.name}", s.dtype, s.shape) for s in specs]
         parameters = [s for s in specs if s.purpose is Purpose.MODEL] if has_h else []
         return Layout([*named, *(TensorSpec(f"h/{s.name}", "float64", s.shape) for s in parameters)])
 
     def write(self, checkpoint: Checkpoint) -> list[Path]:
         """Makes a round count, once what is returned is synced with all that it refers to."""
-        layout = self._layout(bool(checkpoint.h))
+        model = self._of(checkpoint.choice)
+        layout = self._layout(model, bool(checkpoint.h))
         flat = checkpoint.flat
         if checkpoint.h:
             flat = layout.allocate()
             flat[: len(checkpoint.flat)] = checkpoint.flat
-            for k, value in enumerate(checkpoint.h.values(), start=len(self._model.specs)):
+            for k, value in enumerate(checkpoint.h.values(), start=len(model.specs)):
                 layout.array(flat, k).reshape(-1)[:] = value
         told = CheckpointNote(
             round=checkpoint.round,
@@ -103,6 +111,7 @@ class Checkpoints:
             closing=checkpoint.closing,
             has_h=bool(checkpoint.h),
             sites=checkpoint.sites or None,
+            choice=checkpoint.choice,
         )
         note = {"checkpoint": form.text(told)}
         path = self._path(checkpoint.round)
@@ -124,19 +133,19 @@ class Checkpoints:
     def read(self, r: int) -> Checkpoint:
         """The checkpoint of a round; raises if it is damaged."""
         path, note = self._path(r), self._note(r)
-        layout = self._layout(note.has_h)
+        model = self._of(note.choice)
+        layout = self._layout(model, note.has_h)
         flat = safetensors_files.read(path, layout)
         if note.crc32c is not None and google_crc32c.value(flat) != note.crc32c:
             raise StateError(f"{path} is damaged: its checksum is wrong")
-        tensors = layout.specs[len(self._model.specs) :]
-        keys = self._model.indices(Purpose.MODEL)[: len(tensors)]
+        tensors = layout.specs[len(model.specs) :]
+        keys = model.indices(Purpose.MODEL)[: len(tensors)]
         h = {
-            key: np.array(layout.array(flat, len(self._model.specs) + k)).reshape(-1)
-            for k, key in enumerate(keys)
+            key: np.array(layout.array(flat, len(model.specs) + k)).reshape(-1) for k, key in enumerate(keys)
         }
         return Checkpoint(
             round=r,
-            flat=flat[: self._model.num_bytes],
+            flat=flat[: model.num_bytes],
             h=h,
             counted=note.counted,
             norms={i: math.inf if size is None else size for i, size in note.norms.items()},
@@ -147,6 +156,7 @@ class Checkpoints:
             total_weight=note.total_weight,
             closing=note.closing,
             sites=note.sites or {},
+            choice=note.choice,
         )
 
     def closing(self, r: int) -> RoundRecord | None:

@@ -37,13 +37,15 @@ class FileRoom:
     """In a file of its own, which is in the way of nobody until it is kept."""
 
     def __init__(self, path: Path, num_bytes: int, spare: Path | None = None) -> None:
-        """`spare` is a file of the same size that nobody needs any more: it is written over."""
+        """`spare` is a file that nobody needs any more: it is written over, and grows if it is too small."""
         self._path = path
         if spare is not None:
             spare.replace(path)
             self._file = os.open(path, os.O_RDWR)
-            return
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+            if os.fstat(self._file).st_size >= num_bytes:
+                return
+        else:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
         # Reserved now: writing to a mapped file on a full disk would kill the process instead of raising.
         os.posix_fallocate(self._file, 0, max(num_bytes, 1))
 

@@ -135,11 +135,7 @@ class Spool:
     def __init__(self, folder: Path, encoding: Encoding, layout: Layout, *, in_files: bool = False) -> None:
         """`in_files`: others look at the updates too, so that none is in memory only."""
         self._folder = folder
-        self._encoding = encoding
-        self._layout = layout
-        self._room_bytes = max(
-            layout.num_bytes, start_of_bytes(encoding, layout) + encoding.encoded.num_bytes
-        )
+        self.lay_out(encoding, layout)
         self._memory = None if in_files else MemoryRooms()
         self._numbers = itertools.count()
         self._parts: dict[int, Upload] = {}
@@ -147,6 +143,14 @@ class Spool:
         self._spare: list[Path] = []
         """Files of rounds that are over."""
         make_private(folder)
+
+    def lay_out(self, encoding: Encoding, layout: Layout) -> None:
+        """From now on updates are of this layout."""
+        self._encoding = encoding
+        self._layout = layout
+        self._room_bytes = max(
+            layout.num_bytes, start_of_bytes(encoding, layout) + encoding.encoded.num_bytes
+        )
 
     def part(self, i: int, update_id: str) -> Upload | None:
         """What has come so far of this update of client i."""

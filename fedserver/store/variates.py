@@ -4,12 +4,16 @@ c moves by the differences between a client's new c_i and the one counted before
 itself, so that a client which lost its own gets it back and c stays the mean of all c_i. A new variate is
 written beside the old one when its update is folded and takes its place when the round closes; the checkpoint
 is synced together with it. Those that an older checkpoint may need are kept in an archive.
+
+Where S_svr changes, a file stays as it is: it has the tensors that were in S_svr after its round. Of these
+count those that have been in it ever since; the others are zero. So a change writes nothing for who was
+absent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from common.algorithms.base import Algorithm
@@ -41,6 +45,9 @@ class Variates:
         self._algorithm = algorithm
         self._prox_weight = prox_weight
         self.layout = algorithm.variates(layout)
+        self._since: Mapping[str, int] | None = None
+        """By tensor, the round at whose end it entered S_svr; None where S_svr never changes."""
+        self._kept_bytes = kept_bytes
         self.counted: dict[int, int] = {}
         """Last counted round by client index; 0 for a variate that a client has started with."""
         self.norms: dict[int, float] = {}
@@ -57,13 +64,32 @@ class Variates:
         for each in (folder, archive):
             make_private(each)
 
+    def lay_out(self, layout: Layout, since: Mapping[str, int]) -> None:
+        """From now on S_svr is that of this layout; `since` says at the end of which round a tensor came."""
+        self._model_layout, self._since = layout, since
+        self.layout = self._algorithm.variates(layout)
+        self._room = self._kept_bytes // max(1, self.layout.num_bytes)
+        self._kept.clear()
+
+    def _read(self, path: Path, r: int) -> Flat | None:
+        """A variate of round r from its file; None where it is all zero."""
+        since = self._since
+        if since is None:
+            return safetensors_files.read(path, self.layout)
+        places = [k for k, spec in enumerate(self.layout.specs) if since[spec.name] <= r]
+        known, flat = Layout(self.layout.specs[k] for k in places), self.layout.allocate()
+        found = safetensors_files.read(path, known, others=True) if places else flat
+        for at, k in enumerate(places):
+            self.layout.raw(flat, k)[:] = known.raw(found, at)
+        return flat if places else None
+
     def require_whole(self, counted: dict[int, int]) -> None:
         """Raises unless every variate that counted after some round is here and whole."""
         if self.layout.specs:
             for i, r in counted.items():
                 path = self._path(i, r)
                 archived = self._archive / path.name
-                safetensors_files.read(archived if archived.exists() else path, self.layout)
+                self._read(archived if archived.exists() else path, r)
 
     def restore(self, counted: dict[int, int], norms: dict[int, float], changed: Iterable[int]) -> None:
         """Goes back to what counted after some round, and forgets what is newer."""
@@ -79,11 +105,14 @@ class Variates:
 
     def lost(self, i: int, held: Container[int]) -> Flat | None:
         """The variate of a client that holds those of these rounds, where it has not the one that counts."""
-        if i not in self.counted:
+        if i not in self.counted or not self.layout.specs:
             return None
-        # What a client starts with it does not keep: the server has it, until an update counts.
+        # What a client starts with, as of round 0, it does not keep: the server has it.
         counted = self.counted[i]
-        return self.read(i) if not counted or counted not in held or i in self.changed else None
+        if counted and counted in held and i not in self.changed:
+            return None
+        found = self.read(i)
+        return self.layout.allocate() if found is None else found
 
     def read(self, i: int) -> Flat | None:
         """The variate of a client; None while it is still zero or where the algorithm has none."""
@@ -93,7 +122,7 @@ class Variates:
         if path in self._kept:
             return self._kept[path]
         try:
-            return safetensors_files.read(path, self.layout)
+            return self._read(path, self.counted[i])
         except StateError as error:
             raise StateError(f"{error}; a server that is started again goes on from before it") from error
 
@@ -101,19 +130,27 @@ class Variates:
         """Writes the variate that client i has after its update for round r, which answers `broadcast`."""
         if self.layout.specs:
             sent = bool(self._model_layout.indices(Purpose.CONTROL))
-            self._write(i, r, self._sent(values) if sent else self._computed(i, broadcast, values))
+            self.stage_variate(i, r, self._sent(values) if sent else self._computed(i, broadcast, values))
 
-    def stage_first(self, i: int, c_i: Flat) -> None:
-        """Writes the variate that client i starts with."""
-        self._write(i, 0, c_i)
+    def stage_variate(self, i: int, r: int, new: Flat) -> None:
+        """Writes the variate that client i has after round r."""
+        if self.layout.specs:
+            path = self._path(i, r)
+            safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
+            self._staged.add(path)
+            if path in self._kept or len(self._kept) < self._room:
+                self._kept[path] = new
+        self.norms[i] = self._norm(new)
 
-    def _write(self, i: int, r: int, new: Flat) -> None:
-        path = self._path(i, r)
-        safetensors_files.write(path, self.layout, new, Purpose.CLIENT_CONTROL, synced=False)
-        self._staged.add(path)
-        if path in self._kept or len(self._kept) < self._room:
-            self._kept[path] = new
-        self.norms[i] = norm(self.layout.array(new, k) for k in range(len(self.layout.specs)))
+    def measure_all_but(self, clients: Container[int]) -> None:
+        """Takes the norms of variates anew, of which parts may not count any more."""
+        for i in self.counted:
+            if i not in clients:
+                found = self.read(i)
+                self.norms[i] = 0.0 if found is None else self._norm(found)
+
+    def _norm(self, variate: Flat) -> float:
+        return norm(self.layout.array(variate, k) for k in range(len(self.layout.specs)))
 
     def changed_by(self, counted: Iterable[int], clipped: Iterable[int]) -> set[int]:
         """What `changed` will be after a round."""
@@ -125,7 +162,7 @@ class Variates:
 
     def count(self, i: int, r: int) -> None:
         """Takes note that a client's update entered round r, which counts."""
-        if self.layout.specs and i in self.counted:
+        if i in self.counted and (self.layout.specs or self._since is not None):
             self._outdated.append(self._path(i, self.counted[i]))
             self._kept.pop(self._path(i, self.counted[i]), None)
         self._staged.discard(self._path(i, r))
@@ -135,7 +172,8 @@ class Variates:
         """Puts what is outdated into the archive, and drops what no checkpoint from `oldest` on can need."""
         while self._outdated:
             before = self._outdated.pop()
-            before.replace(self._archive / before.name)
+            if self._since is None or before.exists():  # While S_svr is empty there are no files.
+                before.replace(self._archive / before.name)
         newest: dict[int, int] = {}
         for _, i, r in _files(self._archive):
             if r <= oldest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common import algorithms
+from common.algorithms.auto import auto_budget
 from common.errors import ConfigError
 from common.tensors.classes import TensorClasses
 from common.tensors.layout import TensorSpec
@@ -21,7 +22,8 @@ class TensorSettings:
 
     svr: tuple[str, ...] = MODEL.setting(
         (),
-        "Parameters with variance reduction: a glob or a module's name; repeatable; none for none.",
+        "Parameters with variance reduction: a glob or a module's name; repeatable; none for none. Or alone, "
+        "auto:SHARE: modules whose gradients are most apart, up to this share of x's bytes (auto: 0.1).",
         metavar="PATTERN",
         if_unset="the model's classifier",
     )
@@ -51,6 +53,11 @@ class TensorSettings:
         choices=("error", "keep"),
     )
 
+    @property
+    def svr_budget(self) -> float:
+        """The share of the bytes of x that an S_svr may have that the server chooses; 0 where it does not."""
+        return auto_budget(self.svr)
+
     def tensor_classes(
         self, algorithm: str, specs: Sequence[TensorSpec], classifier: Sequence[str]
     ) -> TensorClasses:
@@ -61,6 +68,7 @@ class TensorSettings:
 
     def check_tensors(self, server_best: str | None) -> None:
         """Raises for settings that exclude each other; `server_best` is what the server would evaluate."""
+        _ = self.svr_budget  # Raises for an auto that is none.
         if self.init_missing != "error" and self.init is None:
             raise ConfigError(f"--init-missing {self.init_missing} goes with --init FILE")
         if self.init is not None and not Path(self.init).is_file():

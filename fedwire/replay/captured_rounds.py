@@ -52,7 +52,7 @@ class CapturedRounds:
     def __init__(self, transfers: Transfers) -> None:
         self._transfers = transfers
         self._layout: Layout | None = None
-        """The same in all rounds."""
+        """The same in all rounds, but for an S_svr that is chosen round by round."""
 
     def read(self, r: int, c: Flat | None) -> CapturedRound:
         """A round from a download that is whole, preferably one that has c in it.
@@ -94,8 +94,9 @@ class CapturedRounds:
     def _require_sound(self, found: CapturedRound) -> None:
         """Raises for a round that no server could have gone on from."""
         layout, r = found.layout, found.rules.round
-        self._layout = self._layout or layout
-        if layout.specs != self._layout.specs:
+        same = layout.part(*MODEL) if found.rules.svr_budget else layout
+        self._layout = self._layout or same
+        if same.specs != self._layout.specs:
             raise DataError(f"round {r}: the tensors are other ones than those of earlier rounds")
         models = {(s.name, s.dtype, s.shape) for s in layout.specs if s.purpose is Purpose.MODEL}
         controls = [layout.specs[k] for k in layout.indices(Purpose.CONTROL)]

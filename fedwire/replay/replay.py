@@ -24,6 +24,7 @@ from common.tensors.layout import Flat, Layout, Purpose, from_float64
 from common.wire.messages import is_gradient
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.replay.captured_rounds import MODEL, CapturedRound, CapturedRounds
+from fedwire.replay.chosen_svr import ChosenSvr
 from fedwire.source import Capture
 from fedwire.transfers import Transfer, Transfers
 
@@ -53,6 +54,7 @@ class Replay:
         """c_i after the last update, by client."""
         self._h: ServerState | None = None
         """The server's own state before the round that comes next; None where it is not known."""
+        self._svr = ChosenSvr()
         self._c: Flat | None = None
         """c as computed for the round that comes next."""
 
@@ -96,17 +98,17 @@ class Replay:
         ups = sorted(last.values(), key=lambda t: self._order(t.client))
         try:
             current = self._rounds.read(r, self._c)
-            new, problems = self._step(current, ups)
-            compared, differing = self._compare(current, new, certain=not problems)
+            layout, new, problems = self._step(current, ups)
+            compared, differing = self._compare(current, layout, new, certain=not problems)
         except DataError as error:
             self._c = None
-            for transfer in ups:
-                self._variates.pop(transfer.client, None)  # It has another one now.
+            for client in [*self._variates] if self._svr.changes else [t.client for t in ups]:
+                self._variates.pop(client, None)  # It has another one now.
             return Verdict(r, len(ups), None, "nothing", [str(error)])
         return Verdict(r, len(ups), not differing, compared, [*differing, *problems])
 
-    def _step(self, current: CapturedRound, ups: list[Transfer]) -> tuple[Flat, list[str]]:
-        """x and c of the next round, and what of them is not certain."""
+    def _step(self, current: CapturedRound, ups: list[Transfer]) -> tuple[Layout, Flat, list[str]]:
+        """x and c of the next round with their layout, and what of them is not certain."""
         r, exact = current.rules.round, current.is_exact(*MODEL, Purpose.CONTROL)
         h, self._h = None if r == 1 else self._h, None
         if not current.is_exact(*MODEL):
@@ -134,15 +136,17 @@ class Replay:
             step.add(i, read(i))
         closed = step.close(again=read, absent=self._absent(current, ups))
         self._h = closed.h
-        self._variates |= variates
-        if closed.c_source is CSource.FROM_MOVE or not current.layout.indices(Purpose.CONTROL):
-            return closed.flat, []
+        after = self._variates | variates
+        relaid = self._svr.after(current, closed, [t.client for t in ups], read, after)
+        layout, closed, self._variates = relaid.layout, relaid.closed, relaid.variates
+        if closed.c_source is CSource.FROM_MOVE or not layout.indices(Purpose.CONTROL):
+            return layout, closed.flat, []
         problems = [
             f"c is not certain: c_i of {name} before round {r} is not in the capture" for name in unknown
         ]
         if not exact:
             problems.append("c was coded with a loss, so the server's own c is not on the wire")
-        return closed.flat, problems
+        return layout, closed.flat, problems
 
     def _order(self, client: str) -> tuple[list[tuple[int, str]], str]:
         index = self._index.get(client)
@@ -182,18 +186,24 @@ class Replay:
         headers = (t.header for t in self._transfers if (t.round, t.client, t.up) == (r, client, False))
         return any(isinstance(header, pb.RoundHeader) and header.counted_round for header in headers)
 
-    def _compare(self, current: CapturedRound, new: Flat, *, certain: bool) -> tuple[str, list[str]]:
+    def _compare(
+        self, current: CapturedRound, layout: Layout, new: Flat, *, certain: bool
+    ) -> tuple[str, list[str]]:
         """What the new x and, where it is certain, the new c were compared with, and where they differ."""
-        layout, r = current.layout, current.rules.round
+        r = current.rules.round
         self._c = new[current.model_bytes :].copy() if certain else None
         try:
             after = self._rounds.read(r + 1, self._c)
         except DataError:
             if self._run_dir is None or r != current.rules.rounds:
                 raise
-            return self._compare_with_files(self._run_dir, current, new, certain)
+            return self._compare_with_files(self._run_dir, current, layout, new, certain)
         if not after.is_exact(Purpose.MODEL):
             raise DataError(f"round {r + 1}: x was coded with a loss, so it cannot be compared")
+        if layout.specs != after.layout.specs:
+            self._svr.lose_track()
+            self._variates.clear()
+            return f"broadcast of round {r + 1}", [_other_svr(layout, after.layout)]
         new = reweighted(layout, new, current.rules.total_weight, after.rules.total_weight)
         # Where a member was evicted in between c is counted anew, without one that a capture does not name.
         certain = certain and after.rules.num_clients == current.rules.num_clients
@@ -202,9 +212,9 @@ class Replay:
         return f"broadcast of round {r + 1}", _differing(layout, new, after.flat, chosen)
 
     def _compare_with_files(
-        self, run_dir: Path, current: CapturedRound, new: Flat, certain: bool
+        self, run_dir: Path, current: CapturedRound, layout: Layout, new: Flat, certain: bool
     ) -> tuple[str, list[str]]:
-        layout, comparable = current.layout, certain and current.is_exact(*MODEL, Purpose.CONTROL)
+        comparable = certain and current.is_exact(*MODEL, Purpose.CONTROL)
         model, control = layout.part(*MODEL), layout.part(Purpose.CONTROL)
         wanted = safetensors_files.read(run_dir / "model.safetensors", model, others=True)
         differing = _differing(model, new, wanted, range(len(model.specs)))
@@ -220,6 +230,11 @@ def _differing(layout: Layout, one: Flat, other: Flat, chosen: list[int] | range
         for k in chosen
         if layout.raw(one, k).tobytes() != layout.raw(other, k).tobytes()
     ]
+
+
+def _other_svr(ours: Layout, theirs: Layout) -> str:
+    chosen, sent = ([each.specs[k].name for k in each.indices(Purpose.CONTROL)] for each in (ours, theirs))
+    return f"S_svr differs: the rule chooses {', '.join(chosen)}; the broadcast has {', '.join(sent)}"
 
 
 def _indices(capture: Capture) -> dict[str, int]:

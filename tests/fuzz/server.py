@@ -135,7 +135,7 @@ async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
         fold.take(i, update)
     if updates:
         with suppress(RunError):  # Sums of huge numbers end a run.
-            fold.close(known.values(), unheard)
+            fold.close(known.values(), None, unheard)
 
 
 def called(part: bytes) -> Call:

@@ -471,6 +471,7 @@ class RoundHeader(_message.Message):
     WARM_VARIATES_FIELD_NUMBER: _builtins.int
     GRADIENT_ONLY_FIELD_NUMBER: _builtins.int
     RECORD_DRIFT_FIELD_NUMBER: _builtins.int
+    SVR_BUDGET_FIELD_NUMBER: _builtins.int
     EVALUATE_FIELD_NUMBER: _builtins.int
     EVALUATION_ONLY_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
@@ -550,6 +551,10 @@ class RoundHeader(_message.Message):
     """
     record_drift: _builtins.bool
     """The update's header is to have `measures`."""
+    svr_budget: _builtins.float
+    """Not 0: the server chooses S_svr anew after each round, by what it measured in it, and S_svr takes at most this share of
+    the bytes of x. A client whose c_i is of another S_svr gets the one that counts along with the round.
+    """
     evaluate: _builtins.bool
     """x is to be evaluated before training, on the data that the client keeps for that: the same in every round. The
     update's header then has `evaluation`.
@@ -616,13 +621,14 @@ class RoundHeader(_message.Message):
         warm_variates: _builtins.bool = ...,
         gradient_only: _builtins.bool = ...,
         record_drift: _builtins.bool = ...,
+        svr_budget: _builtins.float = ...,
         evaluate: _builtins.bool = ...,
         evaluation_only: _builtins.bool = ...,
         canary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["local_epochs", b"local_epochs", "local_steps", b"local_steps", "resumed_at", b"resumed_at", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "clip_norm", b"clip_norm", "clip_on", b"clip_on", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "gradient_only", b"gradient_only", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "momentum_on", b"momentum_on", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "record_drift", b"record_drift", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "warm_variates", b"warm_variates", "weight_decay", b"weight_decay", "weight_decay_on", b"weight_decay_on", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregation", b"aggregation", "algorithm", b"algorithm", "augment", b"augment", "batch_size", b"batch_size", "canary", b"canary", "clip_norm", b"clip_norm", "clip_on", b"clip_on", "control_codec", b"control_codec", "counted_round", b"counted_round", "derived", b"derived", "eta_g", b"eta_g", "eta_l", b"eta_l", "evaluate", b"evaluate", "evaluation_only", b"evaluation_only", "example_limit", b"example_limit", "gradient_only", b"gradient_only", "local_epochs", b"local_epochs", "local_steps", b"local_steps", "momentum", b"momentum", "momentum_on", b"momentum_on", "norm_bound", b"norm_bound", "num_clients", b"num_clients", "on_probation", b"on_probation", "prox_weight", b"prox_weight", "record_drift", b"record_drift", "resumed_at", b"resumed_at", "round", b"round", "rounds", b"rounds", "svr_budget", b"svr_budget", "tensors", b"tensors", "total_examples", b"total_examples", "update_codec", b"update_codec", "validation", b"validation", "warm_variates", b"warm_variates", "weight_decay", b"weight_decay", "weight_decay_on", b"weight_decay_on", "weighting", b"weighting", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["local_epochs", "local_steps"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
