@@ -47,6 +47,7 @@ ONLY_IN = {
         "common/wire",
         "common/server_step",
         "common/metrics/message.py",
+        "common/metrics/drift.py",
         "fedserver/rpc",
         "fedserver/console",
         "fedclient/rpc",

@@ -75,8 +75,10 @@ def test_updates_that_do_not_fit_into_memory_go_to_files(
 
 
 def workers_of(parent: int) -> list[int]:
-    """Processes that this one has forked and not waited for."""
-    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    """Forks of a process that it has not waited for; other programs that it has started are none."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    own = Path(f"/proc/{parent}/cmdline").read_bytes()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() in (own, b"")]
 
 
 @pytest.mark.parametrize("settings", [{"num_clients": 4}, {"num_clients": 5, "clients_per_round": 3}])

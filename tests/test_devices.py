@@ -179,7 +179,7 @@ COMMANDS = {
     "fedlab simulate": (),
     "fedlab centralised": (),
     "fedlab compare": (),
-    "fedlab reproduce": ("table1",),
+    "fedlab reproduce": ("table2",),
 }
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from common.errors import WireError
 from common.metrics import drift
-from common.records.drift import ClientDrift
+from common.metrics.drift import ClientDrift
 from common.server_step.heterogeneity import Heterogeneity
 from common.server_step.updates import ReadUpdate
 from common.tensors.layout import Layout, TensorSpec

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from common.errors import WireError
-from common.records.drift import ClientDrift
 from fedpvr.v1 import federation_pb2 as pb
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientDrift:
+    """What one client measures of its steps and tells: four numbers."""
+
+    drift_svr: float
+    """Mean over the steps of ||y_i - x||^2 on S_svr, after each step."""
+    drift_sgd: float
+    """The same on all other parameters of x."""
+    noise_svr: float | None
+    """Mean over pairs of successive steps of ||g' - g||^2 / 2 on S_svr; None if there was one step only."""
+    noise_sgd: float | None
+    """The same on all other parameters of x."""
+
 
 MOST = 1e30
 """Of a square of a norm that anybody can make use of."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from common.records.drift import ClientDrift
+from common.metrics.drift import ClientDrift
 
 Tensors = Sequence[Tensor]
 

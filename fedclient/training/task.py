@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from common.algorithms.base import Algorithm
-from common.records.drift import ClientDrift
+from common.metrics.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose

@@ -14,7 +14,7 @@ from common import seeds
 from common.data.batches import Batches
 from common.errors import DivergedError
 from common.evaluate import evaluate
-from common.records.drift import ClientDrift
+from common.metrics.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
 from common.tensors.classes import TensorClasses

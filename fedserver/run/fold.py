@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from common.errors import DivergedError
 from common.events import Emit
-from common.records.drift import DriftRecord
-from common.records.rounds import Norms, RoundRecord, Seconds
+from common.records.rounds import DriftRecord, Norms, RoundRecord, Seconds
 from common.records.sites import SiteCounts
 from common.records.traffic import DirectionBytes
 from common.server_step.adaptive import Choice

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 from common import seeds
 from common.errors import UnavailableError
-from common.records.drift import ClientDrift
+from common.metrics.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader

@@ -552,8 +552,8 @@ class RoundHeader(_message.Message):
     record_drift: _builtins.bool
     """The update's header is to have `measures`."""
     svr_budget: _builtins.float
-    """Not 0: the server chooses S_svr anew after each round, by what it measured in it, and S_svr takes at most this share of
-    the bytes of x. A client whose c_i is of another S_svr gets the one that counts along with the round.
+    """Not 0: the server chooses S_svr anew after each round, by what it measured in it, and S_svr takes at most this
+    share of the bytes of x. A client whose c_i is of another S_svr gets the one that counts along with the round.
     """
     evaluate: _builtins.bool
     """x is to be evaluated before training, on the data that the client keeps for that: the same in every round. The
