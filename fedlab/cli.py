@@ -28,7 +28,8 @@ from fedlab.plugins import cli as plugins
 from fedlab.sweep import cli as sweeps
 from fedlab.theory import cli as theory
 from fedserver import presets
-from fedserver.cli import checked_option, resolve, resume_option, run_options
+from fedserver.cli import checked_option, resolve, run_options
+from fedserver.flag_types import resume_option
 from fedserver.settings import Section
 from fedserver.worker.partition import class_counts, dirichlet_partition
 
@@ -98,7 +99,7 @@ def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
-    from fedlab.simulation import on_devices
+    from common.devices.choice import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():
@@ -125,7 +126,7 @@ def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
-    from fedlab.simulation import on_devices
+    from common.devices.choice import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     with commandline.stopped_by_signals():

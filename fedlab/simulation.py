@@ -9,7 +9,6 @@ processes are all started again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any, Protocol
 
 import torch
 
-from common.devices.choice import placed
+from common.devices.choice import Placing
 from common.devices.events import Computing
-from common.devices.place import PROCESSOR, Place
+from common.devices.place import PROCESSOR
 from common.errors import ConfigError, UnavailableError
 from common.events import Emit, to_all
 from common.tensors.layout import Layout
@@ -46,14 +45,6 @@ from fedserver.live.live_file import LiveFile
 from fedserver.live.snapshot import Frame, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
-
-Placing = Callable[[int], Place]
-"""Where the k-th process of a simulation computes, asked by that process itself."""
-
-
-def on_devices(device: str, autocast: str) -> Placing:
-    """On those that flags name; several processes share out the GPUs of `cuda`."""
-    return lambda k: placed(device, autocast, k)
 
 
 def simulate(

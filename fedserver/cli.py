@@ -24,7 +24,7 @@ from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
 from fedserver.dashboard import cli as dashboards
-from fedserver.flag_types import OneOf, or_word
+from fedserver.flag_types import OneOf, or_word, resume_option
 from fedserver.keys import cli as keys
 from fedserver.settings import Section, about, flag
 from fedserver.task import NO_DATA, Task
@@ -76,14 +76,6 @@ def run_options(function: Any) -> Any:
     for decorate in reversed(declared):
         function = decorate(function)
     return function
-
-
-resume_option = commandline.option(
-    Section.RUN,
-    "--resume/--no-resume",
-    default=True,
-    help="Go on with the run in --run-dir, if there is one.",
-)
 
 
 def setting_option(name: str, **changes: Any) -> Callable[[Any], Any]:

@@ -1,4 +1,4 @@
-"""Kinds of values that flags of `fedserver run` take."""
+"""Flags that several commands share, and kinds of values that flags take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
+from common import commandline
 from common.installed.table import Table
+from fedserver.settings import Section
 
 
 class OneOf(click.Choice[str]):
@@ -37,3 +39,11 @@ def or_word(kind: type[int] | type[float], word: str) -> Callable[[Any], Any]:
             raise click.BadParameter(f"expected {expected} or {word}, got {value!r}") from error
 
     return number
+
+
+resume_option = commandline.option(
+    Section.RUN,
+    "--resume/--no-resume",
+    default=True,
+    help="Go on with the run in --run-dir, if there is one.",
+)

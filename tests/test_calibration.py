@@ -23,10 +23,10 @@ from fedclient.training.minibatches import Minibatches
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.run.run import rules_of
-from fedserver.worker.__main__ import Worker
 from fedserver.worker.analyses.calibration import HeldOut, conformal
 from fedserver.worker.analyses.conformal import KAPPAS
 from fedserver.worker.training_data import shards_of, shares
+from fedserver.worker.worker import Worker
 
 CONFIG = RunConfig(num_clients=3, rounds=1, local_steps=2, validation=0.2, alpha=0.3, model="mlp")
 TEST = 360

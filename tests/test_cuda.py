@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from common.devices.choice import placed
+from common.devices.choice import on_devices, placed
 from common.devices.machine import found
 from common.devices.place import PROCESSOR
 from common.events import Event, unheard
 from common.records.rounds import RoundRecord
 from fedlab.api.run import Run
-from fedlab.simulation import on_devices, simulate
+from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.processes import Federation
 from tests.test_devices import trained

@@ -46,8 +46,8 @@ from fedclient.training.train import Trainer
 from fedlab.engine.choice import EngineChoice
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
-from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import CompareModels
+from fedserver.worker.worker import Worker
 from tests.elsewhere import Elsewhere, Forgetful, StrayTensorError, watched
 from tests.processes import Federation
 from tests.rules import rules

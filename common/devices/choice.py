@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from common.devices.machine import found
 from common.devices.names import CPU, OFF, candidates, device_of, require_device, require_precision
 from common.devices.place import Place
@@ -23,3 +25,12 @@ def placed(device: str = CPU, autocast: str = OFF, k: int = 0) -> Place:
     A process that forks its workers lets each of them call this: see `common.devices.machine`.
     """
     return Place(device_of(k, devices(device, autocast)), autocast)
+
+
+Placing = Callable[[int], Place]
+"""Where the k-th process of a program computes, asked by that process itself."""
+
+
+def on_devices(device: str, autocast: str) -> Placing:
+    """On those that flags name; several processes share out the GPUs of `cuda`."""
+    return lambda k: placed(device, autocast, k)

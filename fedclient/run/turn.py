@@ -16,10 +16,9 @@ from common.errors import (
     StateError,
     SupersededError,
     UnavailableError,
-    WireError,
 )
 from common.events import Emit
-from common.server_step.updates import reduced, write_c_from_move
+from common.server_step.updates import reduced
 from common.wire.chunks import START, Position
 from fedclient.evaluation.report import report_evaluation
 from fedclient.events import (
@@ -39,6 +38,7 @@ from fedclient.rpc.known_run import known_run
 from fedclient.rpc.replies import PushReply
 from fedclient.rpc.round_stream import ON_THE_WAY, RunEnded, UpdateLost
 from fedclient.run import phases
+from fedclient.run.derived_c import derive_c
 from fedclient.run.handing import to_hand_in
 from fedclient.run.held_state import HeldState
 from fedclient.run.leaving import leaving_on_failure
@@ -46,7 +46,6 @@ from fedclient.run.phases import Ended, Handing, LastBroadcast, Memory, Phase, T
 from fedclient.run.prepare import Equipment
 from fedclient.store.stored_update import StoredUpdate
 from fedclient.training.core_gate import turn_to_train
-from fedclient.training.task import Task
 
 PUSH_TRIES = 3
 """How often an update is sent that does not arrive as it was sent, before the connection is given up."""
@@ -188,7 +187,7 @@ class Participant:
             self._has_written_down = True
             self._state.remember(known_run(self._seat, task))
         if training.received.derives_c:
-            _derive_c(task, training.memory.broadcast)
+            derive_c(task, training.memory.broadcast)
         try:
             state = self._held.settled(training.received)
         except StateError:
@@ -248,14 +247,3 @@ class Participant:
             self._emit(UploadDamaged(round=update.round, reason=reply.message))
             start = START
         raise UnavailableError(f"round {update.round}: the update does not arrive whole")
-
-
-def _derive_c(task: Task, last: LastBroadcast | None) -> None:
-    """Computes c where the server left that to its clients; before the first round it is zero."""
-    if task.round == 1:
-        return
-    if last is None or last.round != task.round - 1:
-        raise WireError.broken_contract(
-            f"c of round {task.round} did not come, and the round before was missed"
-        )
-    write_c_from_move(task.layout, last.rules, last.reduced_x, task.broadcast, last.steps)

@@ -143,7 +143,7 @@ def _work(
     import torch
 
     from common.data import datasets
-    from fedlab.simulation import on_devices
+    from common.devices.choice import on_devices
     from fedlab.simulation import simulate as run_simulation
 
     before = torch.get_num_threads()

@@ -16,8 +16,8 @@ from common.tensors.layout import Flat, Layout
 from common.wire.encoding import downward
 from fedserver.config import RunConfig
 from fedserver.run.run import rules_of
-from fedserver.worker.__main__ import Worker
 from fedserver.worker.messages import CompareModels, Prepared, Similarity
+from fedserver.worker.worker import Worker
 
 
 class WorkerHere:

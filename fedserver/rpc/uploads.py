@@ -20,7 +20,8 @@ from fedserver.rpc.update import decode, read_update, require_announced, require
 from fedserver.run.board import Board
 from fedserver.run.round import Declined, Outcome, Round, Update
 from fedserver.run.run import Run
-from fedserver.store.spool import Stream, Upload
+from fedserver.store.spool import Upload
+from fedserver.store.stream import Stream
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_UPLOADS = 32

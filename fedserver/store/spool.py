@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,25 +28,10 @@ from common.wire.chunks import START, Chunk, Position
 from common.wire.encoding import Encoding
 from common.wire.receiver import Receiver
 from fedserver.store.room import FileRoom, MemoryRooms, Room
+from fedserver.store.stream import Stream
 
 UPDATE = ".update"
 """Ends the name of an update that is whole."""
-
-
-class Stream:
-    """One stream of an upload, until another takes its place."""
-
-    def __init__(self) -> None:
-        self.ended = False
-        self.on_end: Callable[[], None] | None = None
-        """Who wants to know."""
-
-    def end(self) -> None:
-        """Its time is over."""
-        if not self.ended:
-            self.ended = True
-            if self.on_end is not None:
-                self.on_end()
 
 
 def start_of_bytes(encoding: Encoding, layout: Layout) -> int:
