@@ -3,8 +3,7 @@
 The server's event loop runs in a thread; the clients take their turns one after the other in the caller's or,
 with `jobs`, several at a time in processes of their own (`fedlab.crew`). Tensors change hands in memory
 (`fedlab.direct`); their frames are counted and not made, so byte counts and final weights equal those of a
-run over gRPC. A simulation that was killed goes on after its last closed round, as a federation does whose
-processes are all started again.
+run over gRPC. A simulation that was killed goes on after its last closed round.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from common.errors import ExitCode
 from tests.killpoint import trap
 from tests.processes import Federation, children, lasting_address, wait_for_end
 

@@ -28,7 +28,8 @@ class Loop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whoever still waits hears of the end before the loop stops, or would wait for ever.
+        # Whoever still waits, or asks only now, hears of the end before the loop stops, or would wait for ever.
+        self.answer_nobody()
         self.call(self._cancel_all())
         self.call(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -58,6 +59,9 @@ class Loop:
 
     def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for an answer to a client; raises if there will be none."""
+        if not self._answers:
+            work.close()
+            raise UnavailableError("the run has ended")
         future = self.start(work)
         self._asked.add(future)
         if not self._answers:
