@@ -28,7 +28,7 @@ class Loop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whoever still waits, or asks only now, hears of the end before the loop stops, or would wait for ever.
+        # Who still waits, or asks only now, hears of the end before the loop stops, or would wait for ever.
         self.answer_nobody()
         self.call(self._cancel_all())
         self.call(self._loop.shutdown_default_executor())
