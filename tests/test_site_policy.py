@@ -145,7 +145,7 @@ SAYS_NOTHING = {"renew", "progress", "decline"}
 """Calls that carry nothing of the site's."""
 ENVELOPE = {
     *("protocol_version", "client", "gives_signs", "message_crc32c", "run_id", "round", "update_id"),
-    *("fingerprint", "declined", "leaving", "refused_rule", "resume_from", "evaluates"),
+    *("fingerprint", "declined", "diverged", "leaving", "refused_rule", "resume_from", "evaluates"),
     "canary_pull_seconds",
 }
 """Fields of messages to the server that say nothing of the site's data."""

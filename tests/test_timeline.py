@@ -103,7 +103,7 @@ class Story:
         """A client hands its update in, or a part of it."""
         call = next(self._calls)
         header = pb.UpdateHeader(
-            run_id="r", client=client, round=r, update_id=f"{client} {r}", declined=declined
+            steps=1, run_id="r", client=client, round=r, update_id=f"{client} {r}", declined=declined
         )
         if not declined:
             header.tensors.extend(manifest(downward(LAYOUT, Codecs())))
