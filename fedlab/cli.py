@@ -47,7 +47,7 @@ def main() -> None:
 
 @main.command(epilog=commandline.example("fedlab demo --clients 10 --rounds 30"))
 @click.option("--clients", type=click.IntRange(1, 100), default=5, help="N.")
-@checked_option("rounds", default=15)
+@checked_option("rounds", default=12)
 @checked_option("alpha", default=0.1)
 @checked_option("seed")
 @click.option(

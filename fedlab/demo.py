@@ -28,7 +28,7 @@ class DemoConfig:
 
     folder: Path
     clients: int = 5
-    rounds: int = 15
+    rounds: int = 12
     local_epochs: int = 5
     alpha: float = 0.1
     eta_l: float = 0.1

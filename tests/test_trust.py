@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from common.errors import ConfigError, LeftOutError, RunError
+from common.errors import ConfigError, LeftOutError
 from common.server_step import center
 from common.server_step.robust import CUT, VARIATE_ROOM, Clip, Robustness, Size, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
@@ -281,7 +281,7 @@ def test_a_traitor_among_five_does_not_ruin_the_run(
 
 def test_without_a_bound_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Traitor(monkeypatch, 100)
-    with pytest.raises(RunError, match="no client has an update to give"):
+    with pytest.raises(DivergedError, match="no client has an update to give"):
         simulate(RunConfig(**FIVE, norm_bound=None), tmp_path / "run", lambda line: None)
 
 
