@@ -43,6 +43,8 @@ class DemoConfig:
             "alpha": self.alpha,
             "eta-l": self.eta_l,
             "seed": self.seed,
+            # As published: a bound on updates would act on honest clients that differ a lot.
+            "norm-bound": "none",
         }
         return [part for name, value in settings.items() for part in (f"--{name}", str(value))]
 

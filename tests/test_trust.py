@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from common.errors import ConfigError, LeftOutError
+from common.errors import ConfigError, DivergedError, LeftOutError
 from common.server_step import center
 from common.server_step.robust import CUT, VARIATE_ROOM, Clip, Robustness, Size, trimmed_mean
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec
