@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from common import commandline
 from common.errors import ConfigError
@@ -15,6 +16,8 @@ from common.events import Emit
 from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
 from fedlab.paper import catalogue, columns
+from fedlab.sweep.cli import run_file
+from fedlab.sweep.protocols import PROTOCOLS
 from fedserver.cli import checked_option
 
 if TYPE_CHECKING:
@@ -82,13 +85,20 @@ def reproduce(
     """Make a table or figure of the paper, or all: runs, tables, pictures and one site of HTML pages.
 
     WHAT is its name in the paper: table2, table3, fig1, fig2a ... figC4, or all. Can be interrupted and
-    started again: finished runs are kept, and shared between the items of a scale.
+    started again: finished runs are kept, and shared between the items of a scale. Or it is an experiment of
+    our own with settings and seeds that are fixed (--list names them); such a one has no scale or column.
     """
     if as_list:
         _list(as_json)
         return
     if what is None:
         raise ConfigError(f"expected a table or figure: {', '.join(catalogue.ITEMS)} or all; got none")
+    if what in PROTOCOLS:
+        _require_unset("scale", "chosen", "device_rates")
+        given = seeds if _is_given("seeds") else None
+        command = f"fedlab reproduce {what}"
+        run_file(PROTOCOLS[what], command, dry_run, as_json, given, data_dir, engine, out, emit)
+        return
     items = catalogue.items(what)
     for name in chosen:
         columns.column(name)
@@ -105,6 +115,22 @@ def reproduce(
         raise ConfigError("--json and --device-rate go with --dry-run (or --list); without it items are made")
     else:
         _make(items, study, chosen)
+
+
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is not ParameterSource.DEFAULT
+
+
+def _require_unset(*names: str) -> None:
+    """Raises for flags that an experiment with fixed settings has no use for."""
+    flags = {"chosen": "--column", "device_rates": "--device-rate", "scale": "--scale"}
+    given = [flags[name] for name in names if _is_given(name)]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: this experiment has settings of its own; for others copy its file, which "
+            "is in fedlab/experiments/protocols, and use fedlab sweep"
+        )
 
 
 def _list(as_json: bool) -> None:

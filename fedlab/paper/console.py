@@ -11,6 +11,7 @@ from fedlab.paper.catalogue import ITEMS
 from fedlab.paper.columns import COLUMNS, PRINTED
 from fedlab.paper.plan import FORMULA, PlannedItem, PlannedRun, distinct, seconds
 from fedlab.paper.scales import SCALES, Scale
+from fedlab.sweep.protocols import described
 
 SHOWN = (
     "algorithm",
@@ -41,7 +42,9 @@ def listing() -> dict[str, object]:
         {"name": i.name, "title": i.title, "shows": i.shows, "columns": list(i.columns)}
         for i in ITEMS.values()
     ]
-    return {"items": items, "scales": {name: _scale(scale) for name, scale in SCALES.items()}}
+    own = [{"name": p.name, "title": p.title, "shows": p.question} for p in described()]
+    scales = {name: _scale(scale) for name, scale in SCALES.items()}
+    return {"items": items, "experiments": own, "scales": scales}
 
 
 def _scale(scale: Scale) -> dict[str, object]:
@@ -67,6 +70,10 @@ def show_catalogue(console: Console) -> None:
         console.print(f"--scale {scale.name}: {scale.rounds} rounds. {scale.text}", highlight=False)
     others = [name for name in COLUMNS if name not in PRINTED]
     console.print(f"--column also takes {', '.join(others)}", highlight=False)
+    own = Table("beyond the paper", "asks")
+    for protocol in described():
+        own.add_row(protocol.name, f"{protocol.title}. {protocol.question}")
+    console.print(own)
 
 
 def plan_document(

@@ -69,6 +69,21 @@ def sweep(
     Settings can be searched by validation accuracy first. All methods have the same seeds, and are compared
     seed by seed. Can be interrupted and started again: what has run stays.
     """
+    run_file(file, f"fedlab sweep {file}", dry_run, as_json, seeds, data_dir, engine, out, emit)
+
+
+def run_file(
+    file: Path,
+    command: str,
+    dry_run: bool,
+    as_json: bool,
+    seeds: int | None,
+    data_dir: str,
+    engine: EngineChoice,
+    out: Path | None,
+    emit: Emit,
+) -> None:
+    """Runs what a file says, or shows it; `command` is what the page says that it was made by."""
     from rich.console import Console
 
     from fedlab.progress import bars_for
@@ -87,7 +102,7 @@ def sweep(
     with quiet, commandline.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
         place = Place(folder=folder, data_dir=data, engine=engine, emit=tell)
         results = run_sweep(read, place, configured)
-        report = write_page(results, folder, f"fedlab sweep {file}")
+        report = write_page(results, folder, command)
     if as_json:
         click.echo(json.dumps(document(results, report), indent=2))
         return
