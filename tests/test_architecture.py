@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 import common
 
 ROOT = Path(__file__).parent.parent
@@ -128,17 +126,19 @@ def imports(path: Path, top_level_only: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_imports_go_one_way(path: Path) -> None:
-    ours = {name.partition(".")[0] for name in imports(path)} & {*PACKAGES, "fedpvr", "tests"}
-    assert ours <= MAY_IMPORT[path.parts[0]]
+def _tops(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imports(path)}
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_each_foreign_library_has_its_place(path: Path) -> None:
-    tops = {name.partition(".")[0] for name in imports(path)}
-    for library, places in ONLY_IN.items():
-        assert library not in tops or _is_in(path, places), f"{library} in {path}"
+def test_imports_go_one_way() -> None:
+    ours = {*PACKAGES, "fedpvr", "tests"}
+    wrong = {str(path): (_tops(path) & ours) - MAY_IMPORT[path.parts[0]] for path in FILES}
+    assert not {path: found for path, found in wrong.items() if found}
+
+
+def test_each_foreign_library_has_its_place() -> None:
+    places = [(path, library) for path in FILES for library in _tops(path) & ONLY_IN.keys()]
+    assert not [f"{library} in {path}" for path, library in places if not _is_in(path, ONLY_IN[library])]
 
 
 def _is_in(path: Path, places: tuple[str, ...]) -> bool:
@@ -155,18 +155,15 @@ def _reachable(path: Path, seen: set[Path]) -> frozenset[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_torch_stays_out_of_the_server_and_the_command_lines() -> None:
+    without = [
         path
         for path in FILES
         if (_is_in(path, WITHOUT_TORCH) or path.name == "cli.py")
         and not path.is_relative_to("fedserver/worker")
-    ],
-    ids=str,
-)
-def test_torch_stays_out_of_the_server_and_the_command_lines(path: Path) -> None:
-    assert "torch" not in {name.partition(".")[0] for name in _reachable(path, set())}
+    ]
+    found = {str(path): {name.partition(".")[0] for name in _reachable(path, set())} for path in without}
+    assert not [path for path, tops in found.items() if "torch" in tops]
 
 
 def test_there_is_no_drawer_for_odds_and_ends() -> None:
@@ -208,15 +205,18 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert not edges
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if _is_in(path, ROUND_PATH)], ids=str)
-def test_nothing_in_the_rounds_path_reaches_through_two_objects_into_a_third(path: Path) -> None:
+def test_nothing_in_the_rounds_path_reaches_through_two_objects_into_a_third() -> None:
     """`board.run.config.rounds` would know how a board, a run and its settings are built."""
+    found = {str(path): _far_chains(path) for path in FILES if _is_in(path, ROUND_PATH)}
+    assert not {path: far for path, far in found.items() if far}
+
+
+def _far_chains(path: Path) -> list[list[str]]:
     nodes = [node for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)]
     modules = {name.rpartition(".")[2] for name in imports(path)} | {"np", "torch", "pb"}
     inner = {id(node.value) for node in nodes}
     chains = [_chain(node) for node in nodes if id(node) not in inner]
-    far = [chain for chain in chains if len(chain) > 3 + (chain[0] == "self") and chain[0] not in modules]
-    assert not far
+    return [chain for chain in chains if len(chain) > 3 + (chain[0] == "self") and chain[0] not in modules]
 
 
 def _chain(node: ast.expr) -> list[str]:

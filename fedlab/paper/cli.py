@@ -94,9 +94,7 @@ def reproduce(
     if what is None:
         raise ConfigError(f"expected a table or figure: {', '.join(catalogue.ITEMS)} or all; got none")
     if what in PROTOCOLS:
-        _require_unset("scale", "chosen", "device_rates")
-        given = seeds if _is_given("seeds") else None
-        command = f"fedlab reproduce {what}"
+        given, command = _seeds_of_its_own(seeds), f"fedlab reproduce {what}"
         run_file(PROTOCOLS[what], command, dry_run, as_json, given, data_dir, engine, out, emit)
         return
     items = catalogue.items(what)
@@ -122,15 +120,16 @@ def _is_given(name: str) -> bool:
     return source is not ParameterSource.DEFAULT
 
 
-def _require_unset(*names: str) -> None:
-    """Raises for flags that an experiment with fixed settings has no use for."""
+def _seeds_of_its_own(seeds: int) -> int | None:
+    """Of an experiment with fixed settings, if they are given; raises for flags that it has no use for."""
     flags = {"chosen": "--column", "device_rates": "--device-rate", "scale": "--scale"}
-    given = [flags[name] for name in names if _is_given(name)]
+    given = [flag for name, flag in flags.items() if _is_given(name)]
     if given:
         raise ConfigError(
             f"{', '.join(given)}: this experiment has settings of its own; for others copy its file, which "
             "is in fedlab/experiments/protocols, and use fedlab sweep"
         )
+    return seeds if _is_given("seeds") else None
 
 
 def _list(as_json: bool) -> None:
