@@ -13,6 +13,7 @@ import pkgutil
 import select
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -82,9 +83,14 @@ class _ForkedWorker:
         """SIGTERM."""
         signal.pidfd_send_signal(self._file, signal.SIGTERM)
 
-    def wait(self) -> None:
+    def kill(self) -> None:
+        """SIGKILL."""
+        signal.pidfd_send_signal(self._file, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> None:
         """Waits for its end."""
-        select.select([self._file], [], [])
+        if not select.select([self._file], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("a forked worker", timeout or 0.0)
         os.close(self._file)
         with suppress(ChildProcessError):  # Of later ones the server is not the parent.
             os.waitpid(self._pid, 0)

@@ -130,6 +130,10 @@ class CrewTurns:
         """Workers and clients whose seats they know."""
         self._rooms: dict[int, int] = {}
         """Of the clients of this round."""
+        self._pulled: dict[int, int] = {}
+        """By client, the round that it has got in its turn."""
+        self._pushed: set[int] = set()
+        """Clients whose update for it was taken or turned down."""
 
     def take(self, drawn: list[int], carried: dict[int, Carried], running: Future[None]) -> None:
         """The turns of these clients; raises what ends the run before they are all taken."""
@@ -172,13 +176,16 @@ class CrewTurns:
         for each in self._hands.lose(k):
             # The x of the last round was in its memory, so its round is not named to the server.
             carried[each] = replace(carried.get(each, Carried()), last_round=0, taken=False)
-        current = self._board.round
-        if self._board.waits_for(i):
+        # The server may have closed the round of this turn by now, or not yet the one before.
+        r, current = self._pulled.get(i), self._board.round
+        if r is None or (current is not None and current.number == r and self._board.waits_for(i)):
             self._hands.again(i)
-        elif current is not None and i in current.updates():
-            carried[i] = replace(carried[i], held=(*carried[i].held, current.number), has_frozen=True)
+        elif i in self._pushed:
+            carried[i] = replace(carried[i], held=(*carried[i].held, r), has_frozen=True)
 
     def _turn(self, k: int, i: int, before: Carried) -> Carried:
+        self._pulled.pop(i, None)
+        self._pushed.discard(i)
         fd = self._crew.exchange(k).fileno()
         seat = b"" if (k, i) in self._met else self._service.seat(i)
         messages.write(fd, Turn(client=i, room=self._room(k, i), data=seat, **packed(before)))  # type: ignore[arg-type]
@@ -189,28 +196,32 @@ class CrewTurns:
                 return messages.carried_in(said)
             if isinstance(said, Failed):
                 raise said.as_raised()
-            messages.write(fd, self._answered(said))
+            messages.write(fd, self._answered(i, said))
 
     def _room(self, k: int, i: int) -> int:
         """One of its own for every client, as long as there are any, and then that of the worker."""
         rooms = len(self._memory.rooms)
         return self._rooms[i] if self._rooms[i] < rooms else rooms + k
 
-    def _answered(self, said: Message) -> Message:
+    def _answered(self, i: int, said: Message) -> Message:
         if isinstance(said, Pull):
-            return self._opened(said.data)
+            return self._opened(i, said.data)
         if isinstance(said, Push):
             room, stays = self._memory.room(said.room)
             payload = room[said.start : said.start + said.num_bytes]
             handed = Handed(payload, room if stays else None) if said.has_payload else None
-            return Answer(data=self._loop.ask(self._service.take_update(said.data, handed, CALLER)))
+            reply = self._loop.ask(self._service.take_update(said.data, handed, CALLER))
+            if said.has_payload:
+                self._pushed.add(i)
+            return Answer(data=reply)
         assert isinstance(said, Ask), "a worker says nothing else"
         return Answer(data=self._loop.ask(getattr(self._service, said.method)(said.data, CALLER)))
 
-    def _opened(self, request: bytes) -> Opened:
+    def _opened(self, i: int, request: bytes) -> Opened:
         header, handed = self._loop.ask(self._service.hand_round(request, CALLER))
         if handed is None:
             return Opened(header_bytes=len(header), slot=0, sent=0, has_tensors=False, data=header)
+        self._pulled[i] = handed.round
         slot = handed.round % len(self._memory.broadcasts)
         with self._lock:
             if self._shown != handed.round:

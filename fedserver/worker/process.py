@@ -26,6 +26,9 @@ from fedserver.worker.task_run import TorchlessWorker, needs_torch
 
 T = TypeVar("T")
 
+END_S = 5.0
+"""A worker has this long to end by itself."""
+
 
 class TorchWorker(Protocol):
     """What a federation asks of whoever has torch."""
@@ -74,10 +77,14 @@ class _Living:
         theirs.close()
 
     def end(self) -> None:
-        """Ends it."""
+        """Ends it, also if it has not yet come to hear a signal."""
         self._process.terminate()
-        self._process.wait()
         self.connection.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 class WorkerProcess:
