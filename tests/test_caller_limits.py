@@ -1,4 +1,4 @@
-"""A crowd outside keeps nobody out for long: idle connections, joins, wrong tokens."""
+"""What callers may hold or repeat, so that a crowd keeps nobody out: idle connections, joins, tokens."""
 
 from __future__ import annotations
 

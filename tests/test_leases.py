@@ -1,4 +1,4 @@
-"""Leases and patience as arithmetic: who is waited for, and until when."""
+"""Leases and the waiting rule as arithmetic: who is waited for, and until when."""
 
 from __future__ import annotations
 
