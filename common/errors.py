@@ -5,6 +5,7 @@ FedError                    exit code 1
   DataError                 a data set, partition or capture that cannot be used
   StateError                files on disk that are damaged, foreign or in use
     DiskError               files that cannot be written now
+    LaterReleaseError       files that a later release has written
   WireError                 bytes from a peer that break the contract (names a fault and a tensor)
     DamagedError            a message that did not come as it was sent
   CertificateError          a certificate that cannot be read or does not say whose it is
@@ -88,6 +89,10 @@ class StateError(FedError):
 
 class DiskError(StateError):
     """Files that cannot be written now; nothing is lost, and a restart goes on."""
+
+
+class LaterReleaseError(StateError):
+    """Files on disk in a format that this release does not know yet; nothing is wrong with them."""
 
 
 class Fault(StrEnum):

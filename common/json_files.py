@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from common.atomic import USUAL, replacing
-from common.errors import StateError
+from common.errors import LaterReleaseError, StateError
 from common.records import form
 from common.records.base import FormError
 
@@ -42,7 +42,9 @@ def parsed(data: bytes, kind: type[T], where: str, advice: str = DAMAGED) -> T:
     try:
         return form.read(kind, json.loads(data.decode()))
     except FormError as error:
-        raise StateError(f"{where}: {error}; {error.advice or advice}") from error
+        if error.advice:
+            raise LaterReleaseError(f"{where}: {error}; {error.advice}") from error
+        raise StateError(f"{where}: {error}; {advice}") from error
     except (ValueError, RecursionError) as error:
         raise StateError(f"{where}: expected JSON, got something else ({error}); {advice}") from error
 

@@ -13,7 +13,7 @@ from common.records.rounds import read_rounds
 from fedlab.events import DemoStarted, MethodAdvanced, MethodStarted
 from fedlab.experiments.methods import METHODS, TRAFFIC
 from fedlab.processes.federation import LocalFederation
-from fedlab.processes.nursery import Nursery
+from fedlab.processes.nursery import CLIENT, Nursery, having
 from fedlab.reports.runs import Run, read_run
 
 TARGET = 0.9
@@ -76,7 +76,7 @@ def run_demo(config: DemoConfig, emit: Emit) -> list[DemoRow]:
     )
     waiting, going = list(TRAFFIC), list[_Going]()
     with ExitStack() as stack:
-        nursery = stack.enter_context(Nursery())
+        nursery = stack.enter_context(Nursery(having(CLIENT)))
         while waiting or going:
             if waiting and len(going) < AT_ONCE:
                 method = waiting.pop(0)

@@ -119,7 +119,7 @@ class _Troupe:
         self._clients = Clients(config, run_path, worker.variates, worker.frozen, jobs, place)
         self._crew: Crew | None = None
         if jobs > 1:
-            self._memory = SharedMemory.of(*worker.bytes_in_memory, in_a_round, jobs)
+            self._memory = SharedMemory.of(*worker.bytes_in_memory, worker.num_senders, jobs)
             self._hands = Hands(worker.work, jobs, move=in_a_round < config.num_clients)
             self._crew = stack.enter_context(Crew(jobs, self._clients, self._memory))
 

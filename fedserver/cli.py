@@ -178,7 +178,7 @@ def main() -> None:
 )
 @dashboards.run_option(Section.RUN)
 @commandline.capture_option(Section.WIRE)
-@track_cli.beside_options(Section.RUN)
+@track_cli.companion_options(Section.RUN)
 @commandline.option(
     Section.SECURITY,
     "--certs",
@@ -203,7 +203,7 @@ def run(
     certs: Path | None,
     tokens: Path | None,
     insecure: bool,
-    beside: track_cli.Beside,
+    companions: track_cli.Companions,
     emit: Emit,
     **settings: Any,
 ) -> None:
@@ -218,7 +218,7 @@ def run(
 
     commandline.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
-    with dashboards.beside_run(dashboard, run_dir, access, emit), beside.started(run_dir, insecure, emit):
+    with dashboards.beside_run(dashboard, run_dir, access, emit), companions.started(run_dir, insecure, emit):
         ended = serve(
             config,
             listen,

@@ -67,6 +67,9 @@ class RunConfig(AnalysisSettings, Task, TensorSettings, TrainingSettings):
     partition: str | None = DATA.setting(
         None, "JSON file with ready-made shards; see fedlab partition.", metavar="FILE", if_unset="draw them"
     )
+    equal_shards: bool = DATA.setting(
+        True, "Cut the shards into one size, as published experiments do; otherwise sizes and K_i differ."
+    )
     augment: bool | None = DATA.setting(None, "Random flip and crop.", if_unset="as the data set says")
     validation: float = DATA.setting(
         0.0, "Share of every shard that its client keeps for validation.", BELOW_1
@@ -151,6 +154,8 @@ class RunConfig(AnalysisSettings, Task, TensorSettings, TrainingSettings):
             raise ConfigError(
                 f"--partition {self.partition}: no such file; write one with: fedlab partition --out"
             )
+        if not self.equal_shards and (self.partition is not None or self.has_task):
+            raise ConfigError("--no-equal-shards is for shards that the server draws; leave it out")
 
     def _check_clients(self) -> None:
         for name in ("clients_per_round", "min_clients"):

@@ -14,7 +14,7 @@ from common.errors import ConfigError
 from common.processes import memory
 
 OTHER_FILES = 256
-"""That a server has open beside a connection for every client: updates that come in, other callers."""
+"""What a server has open besides a connection for every client: updates that come in, other callers."""
 KEPT_BYTES = 128 << 20
 """What may lie idle in memory."""
 MANY = 8

@@ -46,7 +46,7 @@ SETTLE_S = 2.0
 WINDOW_BYTES = 1 << 16
 """HTTP/2 receive window of a stream: what anybody can make the server hold before it asks for more."""
 MAX_CONNECTIONS = 1024
-"""Beside two for every client, one of which may be a broken one that is not noticed yet."""
+"""In addition to two for every client, one of which may be a broken one that is not noticed yet."""
 IDLE_MS = 60_000
 """How long a connection may be without a call. A client that trains for longer connects again by itself."""
 

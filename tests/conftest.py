@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -13,8 +14,11 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.processes import Federation
+from tests.zygote import root
 
 ROOT = Path(__file__).parent.parent
+
+gc.disable()  # Until all tests are collected: what is imported stays.
 
 torch.set_num_threads(1)
 # A shell that starts the tests in the background has them ignore Ctrl-C, which some of them are about.
@@ -24,6 +28,17 @@ CALM = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCh
 settings.register_profile("calm", CALM)
 settings.register_profile("exploring", CALM, derandomize=False)
 settings.load_profile("calm")
+
+
+def pytest_configure() -> None:
+    """Before there are workers, which have the same root of all processes then."""
+    root()
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now is no garbage: no collection during the tests looks at it again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

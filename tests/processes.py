@@ -6,6 +6,7 @@ The seconds here are limits for what never comes.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import json
 import os
@@ -208,8 +209,9 @@ def forked_children() -> Iterator[Any]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedlab.processes.children.start", start)
-        nursery = SimpleNamespace(start=start)
-        patch.setattr("fedlab.demo.Nursery", lambda: nullcontext(nursery))
+        nursery = SimpleNamespace(start=start, has_ended=False, close=lambda: None)
+        patch.setattr("fedlab.demo.Nursery", lambda _: nullcontext(nursery))
+        patch.setattr("fedlab.engine.local.Nursery", lambda _: nursery)
         yield nursery
 
 
@@ -228,6 +230,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for task in tasks for child in (task / "children").read_text().split()]
 
 
+def descendants(pid: int) -> list[int]:
+    """The same with what those have started."""
+    return [each for child in children(pid) for each in (child, *descendants(child))]
+
+
 def wait_for_end(*pids: int) -> None:
     """Waits until none of these processes runs, whoever started them."""
     wait_until(lambda: not any(map(_alive, pids)), f"processes {pids} end")
@@ -244,6 +251,12 @@ def _alive(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}").exists()  # A thread has ended meanwhile; what of the others?
     return not set(states) <= {"Z", "X"}
+
+
+@atexit.register
+def _give_ports_back() -> None:
+    for lock in _held_ports:
+        lock.close()
 
 
 def lasting_address() -> str:

@@ -23,11 +23,12 @@ from fedserver.console.status_client import ask, require_health
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from fedserver.rpc.own_view import own_view
+from tests.killpoint import trap
 from tests.processes import WAIT_S, Federation
 from tests.samples import request, sample
 from tests.test_cli import invoke
 
-FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
+FLAGS = ["--num-clients", "2", "--rounds", "3", "--alpha", "0.3", "--local-steps", "2", "--seed", "5"]
 LONG = ["--num-clients", "2", "--rounds", "100000", "--local-steps", "5"]
 
 STATUS = ("Status", "WatchStatus")
@@ -99,8 +100,8 @@ def test_with_certificates_a_run_ends_in_the_same_bytes(
     plain: Federation, federation: Federation, certs: Path
 ) -> None:
     federation.server(*FLAGS, "--certs", str(certs))
-    for name in ("a", "b"):
-        federation.client(name, "--certs", str(certs))
+    federation.client("a", "--certs", str(certs))
+    federation.client("b", "--certs", str(certs), through=trap("hold", "a round has come", 2))
     federation.wait_for("server", "round 1/3")
     seen = ask(federation.address, Access(certs=certs))
     assert ([client.name for client in seen.clients], seen.others) == (["a", "b"], 0)
@@ -110,7 +111,8 @@ def test_with_certificates_a_run_ends_in_the_same_bytes(
     assert own.traffic.keys() == {"a"}
     assert own.bytes == {"down": {}, "up": {}}
     assert (own.num_clients, own.phase) == (2, "training")
-    require_health(federation.address, Access(certs=certs))
+    require_health(federation.address, Access(certs=certs), timeout_s=WAIT_S)
+    (federation.folder / "go").touch()
     federation.finish()
     for file in ("model", "control"):
         assert federation.bytes(file) == plain.bytes(file)

@@ -118,15 +118,15 @@ def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:
     """One of ten answers: c moves by a tenth of the change of its c_i and stays the mean of all ten."""
     layout = layout_of("float64")
     variates = layout.part(Purpose.CONTROL)
-    ledger = [random_flat(variates, seed) for seed in range(10)]
+    c_is = [random_flat(variates, seed) for seed in range(10)]
     down = layout.allocate()
     c_index = layout.indices(Purpose.CONTROL)[0]
-    tensor_view(layout, down, c_index).copy_(torch.stack([values(variates, c, 0) for c in ledger]).mean(0))
+    tensor_view(layout, down, c_index).copy_(torch.stack([values(variates, c, 0) for c in c_is]).mean(0))
     up = random_flat(layout, 77)
     aggregate = Aggregate(layout, down)
-    aggregate.add(up, ledger[3], 1.0, 1.0)
+    aggregate.add(up, c_is[3], 1.0, 1.0)
     after_round = result(aggregate, down, 10)
-    after = [values(layout, up, c_index) if i == 3 else values(variates, c, 0) for i, c in enumerate(ledger)]
+    after = [values(layout, up, c_index) if i == 3 else values(variates, c, 0) for i, c in enumerate(c_is)]
     torch.testing.assert_close(
         values(layout, after_round, c_index), torch.stack(after).mean(0), rtol=0, atol=1e-15
     )

@@ -110,7 +110,7 @@ def test_nothing_of_a_simulation_stays_behind(here: Path) -> None:
             return fedlab.simulate(model=Line, dataset={"train": points(), "test": points(40)}, **SHORT)
 
         run = asyncio.run(in_a_loop_that_runs())
-        assert state() == before
+        wait_until(lambda: state() == before, "threads end, and all is as before")
     finally:
         torch.set_num_threads(1)
     assert run.path.parent == Path("runs")

@@ -226,6 +226,7 @@ def test_errors_and_status_codes_are_one_table() -> None:
         errors.DataError,
         errors.StateError,
         errors.DiskError,
+        errors.LaterReleaseError,
         errors.RunError,
     }
     here |= {errors.RefusedError}  # It ends the client; the server hears of it in an update's place.

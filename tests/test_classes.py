@@ -26,8 +26,8 @@ from fedclient.rpc.download import Download
 from fedclient.rpc.round_stream import receive_round
 from fedclient.rpc.seat import Seat
 from fedclient.run.prepare import seated_classes
-from fedclient.store.memory_state import MemoryState
 from fedclient.store.state import RunFiles
+from fedlab.direct.kept_state import KeptRunState, Together
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests import oracle, problem
@@ -306,8 +306,8 @@ def test_frozen_tensors_are_kept_by_their_values(tmp_path: Path) -> None:
     path = tmp_path / "run-1" / "frozen.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     assert files.frozen(layout, tensors.digest) is None, "a damaged file is asked for again"
-    together = dict[str, Any]()
-    one, two = (MemoryState(frozen=together).of_run("1", name, "") for name in "ab")
+    together = Together(tmp_path, layout, {}, 0)
+    one, two = (KeptRunState(together, i) for i in range(2))
     kept = one.keep_frozen(tensors)
     assert two.frozen(layout, tensors.digest) is None, "each client gets them itself"
     assert two.keep_frozen(FrozenTensors(layout, layout.allocate())) is kept, "and a process has them once"

@@ -68,14 +68,16 @@ def test_help_does_not_load_torch_or_grpc(program: str) -> None:
 def test_a_command_gives_blas_one_thread_before_numpy_loads_unless_told_otherwise(
     given: dict[str, str],
 ) -> None:
-    """Each command in a fork of one process that has imported nothing of it."""
+    """Each command in a fork of a process that has imported nothing of it; it ends where numpy would load."""
     code = (
         "import builtins, importlib, os, sys\n"
         f"for program in {[*PROGRAMS]}:\n"
         "    if os.fork() == 0:\n"
         "        def watched(name, *rest, real=builtins.__import__):\n"
         "            if name == 'numpy' and 'numpy' not in sys.modules:\n"
-        "                print(os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS'])\n"
+        "                found = os.environ['OMP_NUM_THREADS'], os.environ['OPENBLAS_NUM_THREADS']\n"
+        "                print(*found, flush=True)\n"
+        "                os._exit(0)\n"
         "            return real(name, *rest)\n"
         "        builtins.__import__ = watched\n"
         "        importlib.import_module(f'{program}.cli')\n"

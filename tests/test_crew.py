@@ -32,6 +32,11 @@ MORE: dict[str, dict[str, Any]] = {
         "personal": ("classifier*",),
         "codec": ("topk:0.2",),
     },
+    "variates of all before rounds of few": {
+        "num_clients": 4,
+        "clients_per_round": 2,
+        "warm_variates": True,
+    },
 }
 
 
@@ -41,12 +46,27 @@ def simulated(folder: Path, jobs: int, **settings: Any) -> dict[str, Any]:
     return results(folder)
 
 
-@pytest.mark.parametrize("case", [*CASES, *MORE])
+WITHOUT_MORE = ("explicit", "coded both ways", "buffers", "of a state of the server")
+"""What others of these cases show too."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in WITHOUT_MORE)) for c in (*CASES, *MORE)]
+)
 def test_several_processes_leave_what_one_does(tmp_path: Path, case: str) -> None:
     settings = (CASES | MORE)[case]
     one, two = (simulated(tmp_path / str(jobs), jobs, **settings) for jobs in (1, 2))
     for name, found in one.items():
         assert found == two[name], name
+
+
+@pytest.mark.parametrize("codec", [(), ("int8", "down=fp16")], ids=["plain", "coded"])
+def test_an_s_svr_that_grows_has_room_in_every_process(tmp_path: Path, codec: tuple[str, ...]) -> None:
+    settings = {"svr": ("auto:0.5",), "codec": codec, "alpha": 0.1, "rounds": 5, "local_steps": 5}
+    more = {"model": "mlp", "num_clients": 4, "width": 1.0}
+    one, two = (simulated(tmp_path / str(jobs), jobs, **settings, **more) for jobs in (1, 2))
+    assert one["rounds.jsonl"][-1]["svr"], "a module has entered"
+    assert one == two
 
 
 def test_plug_ins_are_there_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +101,18 @@ def workers_of(parent: int) -> list[int]:
     return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() in (own, b"")]
 
 
-@pytest.mark.parametrize("settings", [{"num_clients": 4}, {"num_clients": 5, "clients_per_round": 3}])
-@pytest.mark.parametrize("variates", ["explicit", "derived"])
+ALL, SOME = {"num_clients": 4}, {"num_clients": 5, "clients_per_round": 3}
+
+
+@pytest.mark.parametrize(
+    ("variates", "settings"),
+    [
+        ("explicit", ALL),
+        ("derived", SOME),
+        pytest.param("derived", ALL, marks=pytest.mark.slow),
+        pytest.param("explicit", SOME, marks=pytest.mark.slow),
+    ],
+)
 def test_the_others_take_over_from_a_worker_that_is_killed(
     tmp_path: Path, settings: dict[str, Any], variates: str
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_simulated_federation_ends_near_the_processors(model: str, tmp_path: P
             assert other.accuracy == pytest.approx(one.accuracy, abs=0.03)
 
 
-def test_a_plug_in_with_a_mask_beside_its_state_dict_trains() -> None:
+def test_a_plug_in_with_a_mask_besides_its_state_dict_trains() -> None:
     there = trained("masked", placed("cuda"))
     assert there.loss == pytest.approx(trained("masked", PROCESSOR).loss, rel=1e-3)
 

@@ -13,7 +13,8 @@ from common.errors import ExitCode
 from tests.killpoint import trap
 from tests.processes import Federation, children, lasting_address, wait_for_end
 
-FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
+FLAGS = ["--num-clients", "2", "--rounds", "6", "--alpha", "0.3", "--local-steps", "2", "--seed", "5"]
+FLAGS += ["--width", "0.25"]
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ TWO = Found(gpus=2)
 
 
 class Masked(nn.Module):
-    """As the advice is: a constant mask is a buffer with persistent=False. And a plain tensor beside it."""
+    """As the advice is: a constant mask is a buffer with persistent=False. And a plain tensor besides."""
 
     mask: Tensor
 

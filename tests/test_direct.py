@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
 from pathlib import Path
@@ -21,11 +22,13 @@ from common.wire.messages import PURPOSE_NAMES
 from fedclient.training.task import Task
 from fedlab import simulation
 from fedlab.direct.rooms import Rooms
+from fedlab.direct.worker_here import WorkerHere
 from fedserver.config import RunConfig
 from tests.processes import without_metadata
 from tests.wire_simulation import simulate_on_the_wire
 
 SETTINGS: dict[str, Any] = {"num_clients": 3, "rounds": 3, "seed": 4, "local_steps": 2, "eval_every": 0}
+SETTINGS["width"] = 0.25
 CASES: dict[str, dict[str, Any]] = {
     "explicit": {"algorithm": "scaffold"},
     "derived, some of them": {"variates": "derived", "clients_per_round": 2},
@@ -144,3 +147,28 @@ def test_rooms_open_with_x_and_are_used_again() -> None:
                 rooms.give_back()
     rooms.close()
     assert len(seen) <= 4, "two that are kept, one that is lent and one that is made ready"
+
+
+def test_questions_about_one_model_do_not_meet(tmp_path: Path) -> None:
+    """An evaluation may still go on when the next round asks for CKA: each has the model for itself."""
+    worker = WorkerHere(RunConfig(**(SETTINGS | {"model": "mlp"})))
+    prepared = asyncio.run(worker.prepare(RunConfig()))
+    layout = Layout(prepared.specs)
+    models = [prepared.x0 * np.uint8(1) for _ in range(12)]
+    for k, flat in enumerate(models):
+        layout.array(flat, 0)[:] *= np.float32(k)
+    updates = [tmp_path / f"{k}.update" for k in range(3)]
+    for flat, path in zip(models, updates, strict=False):
+        path.write_bytes(flat.tobytes())
+
+    async def alike() -> dict[str, Any]:
+        found = await worker.cka(updates, 64, "debiased")
+        return {layer: np.asarray(matrix).tolist() for layer, matrix in found.layers.items()}
+
+    async def at_once() -> list[Any]:
+        return [*await asyncio.gather(*(ask for x in models for ask in (worker.evaluate(x), alike())))]
+
+    one_by_one = [
+        answer for x in models for answer in (asyncio.run(worker.evaluate(x)), asyncio.run(alike()))
+    ]
+    assert asyncio.run(at_once()) == one_by_one

@@ -18,8 +18,9 @@ from fedlab.engine.choice import EngineChoice
 from fedlab.engine.outcome import Kind, finished_run, outcome_after, outcome_of
 from fedlab.engine.running import run_cells
 from fedlab.events import RunFinished, RunsPlanned
+from fedlab.processes.nursery import Nursery
 from fedlab.reports.runs import read_run
-from tests.processes import Federation, children, forked_children, wait_for_end, wait_until
+from tests.processes import Federation, children, descendants, forked_children, wait_for_end, wait_until
 from tests.test_cli import invoke
 
 TINY: dict[str, object] = {"model": "mlp", "num_clients": 2, "rounds": 2, "local_steps": 5}
@@ -87,6 +88,27 @@ def test_who_is_interrupted_leaves_no_process_and_goes_on_later(tmp_path: Path) 
     assert len(after.rounds) > len(before.rounds) - 1
 
 
+def test_who_has_forked_the_runs_may_be_killed_and_those_that_come_later_have_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a real nursery: what it had forked ends with it and has failed, and runs the next time."""
+    monkeypatch.setattr("fedlab.engine.local.Nursery", Nursery)
+    quick, endless, last = Cell.of(TINY), Cell.of(ENDLESS), Cell.of(TINY | {"seed": 1})
+    others = {*children(os.getpid())}
+
+    def kill(event: Event) -> None:
+        if isinstance(event, RunFinished) and event.key == quick.key:
+            wait_until(lambda: rounds_of(tmp_path / endless.key) > 1, "rounds of the other run close")
+            (nursery,) = {*children(os.getpid())} - others
+            os.kill(nursery, signal.SIGKILL)
+            wait_for_end(nursery)
+
+    run_cells([quick, endless, last], tmp_path, EngineChoice(jobs=2), kill)
+    finished_run(quick, tmp_path)
+    finished_run(last, tmp_path)
+    assert outcome_after(endless, tmp_path).kind is Kind.FAILED
+
+
 def test_data_that_cannot_be_had_fail_the_cells_that_need_them_and_no_others(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -123,7 +145,7 @@ def test_an_experiment_that_is_killed_repeats_at_most_one_round(federation: Fede
     (begun,) = wait_until(lambda: [*runs.glob("*/rounds.jsonl")], "a run begins")
     found = begun.parent
     wait_until(lambda: rounds_of(found) >= 15, "rounds close")
-    pids = children(federation.processes["first"].pid)
+    pids = descendants(federation.processes["first"].pid)
     assert pids
     os.kill(federation.processes["first"].pid, signal.SIGKILL)
     federation.wait_for_death("first")

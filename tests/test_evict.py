@@ -79,13 +79,13 @@ def test_an_evicted_member_is_out_of_c_and_of_all_rounds_also_after_a_kill(
         assert federation.exit_code(name) == 0
     federation.exit_code("server")
     assert [line["updates"] for line in federation.rounds()] == [4, 4, 3, 3, 3, 3]
-    ledger: list[dict[str, Any]] = [
+    c_is: list[dict[str, Any]] = [
         load_file(path) for path in sorted((federation.folder / "run" / "ledger").glob("client-0000[0-2]-*"))
     ]
-    assert len(ledger) == 3
+    assert len(c_is) == 3
     if algorithm == "scaffold":
         for name, c in federation.tensors("control").items():
-            np.testing.assert_allclose(c, np.mean([c_i[name] for c_i in ledger], axis=0), atol=1e-6)
+            np.testing.assert_allclose(c, np.mean([c_i[name] for c_i in c_is], axis=0), atol=1e-6)
 
 
 def test_only_members_can_be_evicted(federation: Federation) -> None:

@@ -108,7 +108,7 @@ def test_the_run_directory_tells_what_happened(runs: dict[str, Federation]) -> N
     assert [client["examples"] for client in config["clients"]] == [9, 22, 29]
 
 
-def test_the_mean_of_the_ledger_is_c(runs: dict[str, Federation]) -> None:
+def test_the_mean_of_the_variates_is_c(runs: dict[str, Federation]) -> None:
     from safetensors.torch import load_file
 
     for algorithm in ("fedpvr", "scaffold"):

@@ -22,7 +22,7 @@ from tests.fuzz.target import CORPUS, Target, stored
 from tests.fuzz.targets import TARGETS
 
 MAX_CORPUS_BYTES = 1 << 20
-SLOW = {"calls": 60, "capture": 40, "commands": 20, "run-dir": 60, "data-set": 60, "outbox": 40}
+SLOW = {"calls": 30, "capture": 20, "commands": 15, "run-dir": 30, "data-set": 30, "outbox": 20}
 """Examples of the targets that do much for each."""
 names = pytest.mark.parametrize("name", TARGETS)
 
@@ -45,7 +45,7 @@ def test_damaged_inputs_do_no_harm(name: str) -> None:
     target = TARGETS[name]
     good = [*target.seeds(), *stored(name)]
 
-    @settings(max_examples=SLOW.get(name, 150), deadline=None, database=None, derandomize=True)
+    @settings(max_examples=SLOW.get(name, 60), deadline=None, database=None, derandomize=True)
     @given(st.integers(0, len(good) - 1), st.integers(0, 2**32), st.integers(1, 4))
     def check(which: int, seed: int, times: int) -> None:
         random = Random(seed)
@@ -59,7 +59,7 @@ def test_damaged_inputs_do_no_harm(name: str) -> None:
 
 @names
 def test_inputs_of_any_bytes_do_no_harm(name: str) -> None:
-    @settings(max_examples=SLOW.get(name, 50), deadline=None, database=None, derandomize=True)
+    @settings(max_examples=min(SLOW.get(name, 25), 25), deadline=None, database=None, derandomize=True)
     @given(st.binary(max_size=200))
     def check(data: bytes) -> None:
         TARGETS[name].run_measured(data)

@@ -19,7 +19,7 @@ from tests.processes import Federation, lasting_address
 
 FLAGS = [
     *("--num-clients", "2", "--rounds", "5"),
-    *("--alpha", "0.3", "--local-steps", "5", "--seed", "5", "--algorithm", "scaffold"),
+    *("--alpha", "0.3", "--local-steps", "2", "--seed", "5", "--algorithm", "scaffold"),
 ]
 
 

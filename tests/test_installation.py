@@ -53,7 +53,7 @@ IF_THERE = {"pandas", "_typeshed"}
 
 
 def pins() -> dict[str, str]:
-    """requirements.txt, and what trackers and Ray need beside it."""
+    """requirements.txt, and what trackers and Ray need besides it."""
     text = "".join((ROOT / f"requirements{kind}.txt").read_text() for kind in ("", "-trackers", "-ray"))
     lines = re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE)
     return {name.lower().replace("_", "-"): number for name, number in lines}

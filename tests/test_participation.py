@@ -28,6 +28,7 @@ from tests.processes import Federation, lasting_address, wait_until, without_met
 
 ENDLESS = "100000"
 """Rounds of a run that a test stops when it has seen enough."""
+SMALL = ["--local-steps", "2", "--width", "0.25"]
 
 
 def run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
@@ -43,6 +44,7 @@ def test_c_stays_the_mean_of_all_c_i_whoever_takes_part(
 ) -> None:
     """Clients that were never drawn have c_i = 0 and count in N all the same."""
     settings = {"num_clients": n, "clients_per_round": s, "rounds": 6, "variates": variates, "alpha": 1.0}
+    settings |= {"local_steps": 3, "width": 0.25}
     records = run(tmp_path / "run", **settings)
     assert [record["updates"] for record in records] == [s] * 6
     c_is = [load_file(path) for path in (tmp_path / "run" / "ledger").iterdir()]
@@ -52,19 +54,20 @@ def test_c_stays_the_mean_of_all_c_i_whoever_takes_part(
 
 
 def test_who_is_drawn_depends_on_seed_and_round_alone(tmp_path: Path, federation: Federation) -> None:
-    flags = "--num-clients 3 --clients-per-round 2 --rounds 4 --seed 3"
+    flags = "--num-clients 3 --clients-per-round 2 --rounds 4 --seed 3 --local-steps 3 --width 0.25"
     federation.server(*flags.split())
     for i in range(3):
         federation.client(f"client-{i}")
     federation.finish()
-    run(tmp_path / "simulated", num_clients=3, clients_per_round=2, rounds=4, seed=3)
+    few = {"num_clients": 3, "clients_per_round": 2, "rounds": 4, "local_steps": 3, "width": 0.25}
+    run(tmp_path / "simulated", **few, seed=3)
     for file in ("model", "control"):
         assert federation.bytes(file) == without_metadata(tmp_path / "simulated" / f"{file}.safetensors")
 
 
 def test_a_deadline_closes_the_round_and_a_late_update_changes_nothing(federation: Federation) -> None:
     """c stops when its update is ready, and goes on when its round is closed."""
-    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--deadline", "2", "--quorum", "0.5")
+    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--deadline", "2", "--quorum", "0.5", *SMALL)
     for name in ("a", "b"):
         federation.client(name)
     federation.client("c", through=trap("stop", "mid-upload", 2))
@@ -79,7 +82,7 @@ def test_a_deadline_closes_the_round_and_a_late_update_changes_nothing(federatio
 
 
 def test_without_a_quorum_the_server_waits_and_says_so(federation: Federation) -> None:
-    federation.server(*["--num-clients", "2", "--rounds", "2", "--deadline", "1", "--quorum", "1"])
+    federation.server(*["--num-clients", "2", "--rounds", "2", "--deadline", "1", "--quorum", "1", *SMALL])
     federation.client("a")
     federation.client("b", through=trap("kill", "before training", 2))
     federation.wait_for_death("b")
@@ -114,7 +117,7 @@ def test_a_simulation_waits_for_nobody(tmp_path: Path, setting: dict[str, Any]) 
 
 
 def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federation: Federation) -> None:
-    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--lease", "2", "--quorum", "0.5")
+    federation.server("--num-clients", "3", "--rounds", ENDLESS, "--lease", "2", "--quorum", "0.5", *SMALL)
     for name in ("a", "b", "c"):
         federation.client(name)
     federation.wait_for("server", f"round 2/{ENDLESS}: .* 3 updates")
@@ -132,7 +135,7 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
 
 
 def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federation: Federation) -> None:
-    """b trains until six signs have come, three of which go into a lease; a alone would be a quorum."""
+    """b trains until four signs have come, three of which go into a lease; a alone would be a quorum."""
     signs = trap("say", "a sign of life", 0)
     flags = ["--num-clients", "2", "--rounds", "1", "--lease", "1.5", "--quorum", "0.5"]
     federation.server(*flags, through=signs)
@@ -141,7 +144,7 @@ def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federati
     federation.wait_for_states(a="answered", b="training")
     heard = federation.log("server").count("a sign of life")
     # Those of a, which waits for the next round, come as often.
-    wait_until(lambda: federation.log("server").count("a sign of life") >= heard + 12, "signs of life")
+    wait_until(lambda: federation.log("server").count("a sign of life") >= heard + 8, "signs of life")
     (federation.folder / "go").touch()
     federation.finish()
     assert [record["updates"] for record in federation.rounds()] == [2]
@@ -150,6 +153,7 @@ def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federati
 def test_new_clients_join_a_run_that_goes_on_and_c_stays_the_mean(federation: Federation) -> None:
     """Also after the server was killed: seats are given once."""
     flags = ["--num-clients", "3", "--min-clients", "2", "--rounds", ENDLESS, "--algorithm", "scaffold"]
+    flags += SMALL
     address = federation.server(*flags, listen=lasting_address())
     federation.client("b")
     federation.client("x")
@@ -275,8 +279,9 @@ def assert_mean(federation: Federation, weights: list[int] | None = None) -> Non
     w = np.array(weights or [1] * n) / sum(weights or [1] * n)
     checkpoint = max((run / "checkpoints").glob("round-*.safetensors"))
     newest, last = load_file(checkpoint), int(checkpoint.stem.removeprefix("round-"))
-    # The ledger may hold c_i of the round that was open too; they do not count.
-    files = [path for path in (run / "ledger").iterdir() if int(path.stem.rpartition("-")[2]) <= last]
+    # There may be c_i of the round that was open too, which do not count, and earlier ones not yet removed.
+    rounds = {path: int(path.stem.rpartition("-")[2]) for path in (run / "ledger").iterdir()}
+    files = sorted((path for path, r in rounds.items() if r <= last), key=rounds.__getitem__)
     c_is = {int(path.stem.split("-")[1]): load_file(path) for path in files}
     for name in c_is[0]:
         c = newest[f"control/{name}"]

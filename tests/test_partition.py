@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from common.data.partition_file import read_partition, write_partition
 from common.errors import ConfigError, DataError
+from fedserver.config import RunConfig
 from fedserver.worker import partition
 from fedserver.worker.partition import class_counts, dirichlet_partition
+from fedserver.worker.training_data import shards_of
 
 
 @pytest.mark.parametrize(
@@ -133,3 +136,19 @@ def test_a_bad_partition_file_is_refused(tmp_path: Path, content: str, message: 
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(DataError, match=message):
         read_partition(tmp_path / "p.json", 2, 10)
+
+
+def test_a_run_cuts_shards_into_one_size_unless_told_otherwise() -> None:
+    """As drawn, every example is used and clients of a round take different numbers of steps."""
+    labels = np.arange(1_437) % 10
+    config = RunConfig(num_clients=5, alpha=0.1)
+    drawn = shards_of(replace(config, equal_shards=False), labels)
+    assert {len(shard) for shard in shards_of(config, labels)} == {287}
+    assert len({len(shard) for shard in drawn}) > 1
+    assert sorted(np.concatenate(drawn)) == list(range(1_437))
+
+
+def test_shards_that_are_given_are_not_cut(tmp_path: Path) -> None:
+    write_partition(tmp_path / "p.json", [np.arange(3), np.arange(3, 9)])
+    with pytest.raises(ConfigError, match="--no-equal-shards is for shards that the server draws"):
+        RunConfig(num_clients=2, partition=str(tmp_path / "p.json"), equal_shards=False)

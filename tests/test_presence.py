@@ -13,7 +13,7 @@ from fedserver.events.clients import ClientBack, ClientJoined, ClientLeft, Lines
 from fedserver.events.sparing import BURST, sparing
 from fedserver.members.presence import HUNG_UP_S, Presence
 from fedserver.members.watch import Watch
-from tests.test_patience import Clock
+from tests.test_leases import Clock
 
 
 class Watched:

@@ -103,7 +103,14 @@ class Waverer:
 def simulated(folder: Path, variates: str) -> list[dict[str, float]]:
     """How many times as large as usual updates were of which not all counted, round by round."""
     config = RunConfig(
-        num_clients=5, rounds=6, local_epochs=1, alpha=100.0, eta_l=0.2, eval_every=0, variates=variates
+        num_clients=5,
+        rounds=6,
+        local_epochs=1,
+        alpha=100.0,
+        eta_l=0.2,
+        eval_every=0,
+        variates=variates,
+        width=0.25,
     )
     simulate(config, folder, lambda line: None)
     lines = (folder / "rounds.jsonl").read_text().splitlines()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+from common.algorithms.features import FEATURES
 from common.wire.calls import CALLS
 from fedpvr.v1 import capture_pb2, federation_pb2, federation_pb2_grpc, tensor_pb2
 
@@ -34,6 +36,14 @@ def test_every_call_is_documented_where_it_is_defined() -> None:
         documented = getattr(federation_pb2_grpc.FederationServicer, name).__doc__
         assert documented, name
         assert "Missing associated documentation" not in documented, name
+
+
+def test_contract_and_document_name_every_feature() -> None:
+    contract = (ROOT / "proto" / "fedpvr" / "v1" / "federation.proto").read_text().replace("\n  //", "")
+    (named,) = re.findall(r"compute what is meant: ([^.]+)\.", contract)
+    assert tuple(named.split(", ")) == FEATURES
+    (sentence,) = re.findall(r"The names are (`[^;]+);", (ROOT / "docs" / "wire.md").read_text())
+    assert tuple(re.findall(r"`([a-z-]+)`", sentence)) == FEATURES
 
 
 def test_the_contract_reads_from_top_to_bottom() -> None:

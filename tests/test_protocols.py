@@ -35,7 +35,12 @@ def test_they_are_listed_and_documented() -> None:
 def test_an_experiment_is_planned_by_its_name_and_takes_other_seeds() -> None:
     for seeds, factor in (([], 5), (["--seeds", "2"], 2)):
         planned = invoke("fedlab", "reproduce", "steps", "--dry-run", "--json", *seeds)
-        assert len(json.loads(planned.output)) == 3 * 6 * factor
+        assert len(json.loads(planned.output)) == 3 * 4 * factor
+
+
+def test_capitals_and_dashes_do_not_matter() -> None:
+    assert invoke("fedlab", "reproduce", "Steps", "--dry-run").exit_code == 0
+    assert "or one of our experiments" in invoke("fedlab", "reproduce", "stepz", "--dry-run").output
 
 
 def test_a_fixed_experiment_has_no_scale() -> None:

@@ -26,7 +26,7 @@ from tests.test_cli import invoke
 
 FLAGS = [
     *("--num-clients", "3", "--rounds", "4", "--seed", "5", "--algorithm", "scaffold"),
-    *("--alpha", "0.3", "--local-steps", "3"),
+    *("--alpha", "0.3", "--local-steps", "2", "--width", "0.25"),
 ]
 NAMES = ["site-1", "site-2", "site-3"]
 SHARED = ("tests.tuned", "fedclient.replicas.family:MAX_PROCESSES", "1")

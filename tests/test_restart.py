@@ -18,8 +18,8 @@ from common.records.provenance import read_provenance
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
 
-RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-steps", "5", "--seed", "5"]
-FLAGS = [*RUN, "--algorithm", "scaffold"]
+RUN = ["--num-clients", "2", "--rounds", "5", "--alpha", "0.3", "--local-steps", "2", "--seed", "5"]
+FLAGS = [*RUN, "--width", "0.25", "--algorithm", "scaffold"]
 FIRST_FLAGS = [
     *("--model", "problem:network", "--dataset", "problem:data", "--num-clients", "2", "--rounds", "4"),
     *("--local-steps", "2", "--seed", "3", "--alpha", "0.5", "--algorithm", "fedpvr"),
@@ -313,7 +313,23 @@ def test_a_finished_run_tells_clients_so_and_changes_nothing(undisturbed: Federa
     done = r"run \w+ in run is finished \(5 of 5 rounds, accuracy [\d.]+%\); for another one give another --"
     assert re.search(done, again.log("server"))
     assert "going on with" not in again.log("server")
+    assert json.loads((tmp_path / "run" / "live.json").read_text())["round"] == 5
     assert_same_result(again, undisturbed)
+    again.close()
+
+
+def test_without_its_checkpoints_a_run_keeps_its_records(undisturbed: Federation, tmp_path: Path) -> None:
+    """Whoever removes them, to save room or because one was damaged, has not asked for an empty history."""
+    again = Federation(tmp_path)
+    shutil.copytree(undisturbed.folder / "run", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    names = ("rounds.jsonl", "traffic.jsonl", "model.safetensors")
+    before = [(tmp_path / "run" / name).read_bytes() for name in names]
+    again.start("server", "fedserver", "run", "--listen", "127.0.0.1:0", "--run-dir", "run", *FLAGS)
+    assert again.exit_code("server") == 1
+    said = again.log("server").splitlines()[-1]
+    assert "rounds.jsonl has 5 rounds, but no checkpoint is left; put checkpoints/ back" in said
+    assert [(tmp_path / "run" / name).read_bytes() for name in names] == before
     again.close()
 
 
@@ -350,6 +366,7 @@ def test_a_run_of_the_release_before_formats_goes_on_to_the_same_result(tmp_path
             start_clients(federation)
             federation.finish()
         assert "after round 2 of 4" in old.log("server")
+        assert "NOT in the model" not in old.log("server"), "its records do not say who took part"
         for file in ("model", "control"):
             ours, theirs = old.tensors(file), new.tensors(file)
             assert ours.keys() == theirs.keys()

@@ -80,7 +80,9 @@ def require_same(folder: Path, config: RunConfig) -> None:
     assert not (folder / "killed" / "clients").exists()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in ("fedprox", "personal"))) for c in CASES]
+)
 def test_a_simulation_that_was_killed_ends_with_the_same_bits(
     federation: Federation, tmp_path: Path, case: str
 ) -> None:

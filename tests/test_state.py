@@ -1,4 +1,4 @@
-"""What a client remembers: in files and in memory alike, and an update in memory only once."""
+"""What a client remembers: in a directory and in a simulation alike, and an update in memory only once."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import pytest
 from common.errors import DiskError
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
-from fedclient.store.memory_state import MemoryState
 from fedclient.store.run_state import ClientState
 from fedclient.store.state import RunFiles, StateDir
 from fedclient.store.stored_update import Sender, StoredUpdate
 from fedclient.training.core_gate import free_cores, sharing_cores
+from fedlab.direct.kept_state import KeptState, Together
 
 LAYOUT = Layout([TensorSpec("w", "float32", (3,), Purpose.CLIENT_CONTROL)])
 
 
-@pytest.fixture(params=["files", "memory"])
+@pytest.fixture(params=["files", "simulation"])
 def client_state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ClientState]:
     """Either of the two."""
-    if request.param == "memory":
-        yield MemoryState()
+    if request.param == "simulation":
+        yield KeptState(Together(tmp_path, LAYOUT, {}, 1 << 20), 0)
     else:
         with StateDir(tmp_path) as state:
             yield state
@@ -66,14 +66,15 @@ def test_a_variate_is_dropped_if_it_is_damaged_and_not_if_it_cannot_be_read_now(
     assert files.held_rounds() == [2, 3]
 
 
-def test_runs_do_not_know_of_each_other(client_state: ClientState) -> None:
-    client_state.of_run("a1", "clinic", "f00").write(1, LAYOUT, LAYOUT.allocate())
-    assert client_state.of_run("a1", "clinic", "f00").held_rounds() == [1]
-    assert client_state.of_run("b2", "clinic", "f00").held_rounds() == []
+def test_runs_do_not_know_of_each_other(tmp_path: Path) -> None:
+    with StateDir(tmp_path) as state:
+        state.of_run("a1", "clinic", "f00").write(1, LAYOUT, LAYOUT.allocate())
+        assert state.of_run("a1", "clinic", "f00").held_rounds() == [1]
+        assert state.of_run("b2", "clinic", "f00").held_rounds() == []
 
 
 def test_an_update_that_an_earlier_process_left_is_in_memory_once(tmp_path: Path) -> None:
-    """It may be as large as the model, and a restarted client holds a model and a broadcast beside it."""
+    """It may be as large as the model, and a restarted client holds a model and a broadcast besides it."""
     layout = Layout([TensorSpec("w", "float32", (1 << 20,))])
     sender = Sender("a1", "clinic", "f00", 12)
     payload = np.ones(layout.num_bytes, np.uint8)

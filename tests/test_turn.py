@@ -39,11 +39,11 @@ from fedclient.run.phases import Handing, Waiting
 from fedclient.run.prepare import Equipment
 from fedclient.run.turn import PUSH_TRIES, RESENDS, Participant
 from fedclient.site import Site
-from fedclient.store.memory_state import MemoryRunState
 from fedclient.store.state import RunFiles
 from fedclient.store.stored_update import Sender
 from fedclient.training.task import Task, Update
 from fedclient.training.train import Trainer
+from fedlab.direct.kept_state import KeptRunState, Together
 from tests.test_train import task
 
 ACCEPTED = PushReply("ACCEPTED", None, "")
@@ -98,7 +98,7 @@ class Server(Connection):
 class Client:
     """A participant with a small model, and what it has told."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         model = build_model(SPEC, 0)
         specs = tensor_specs(model)
         self.layout = Layout(specs)
@@ -108,7 +108,7 @@ class Client:
         batches = Batches(datasets.load("digits", "train").subset(np.arange(20)))
         trainer = Trainer(model, batches, 0, 0)
         sender = Sender("a1", "clinic", seat.fingerprint, 20)
-        self.state = MemoryRunState()
+        self.state = KeptRunState(Together(folder, Layout([]), {}, 1 << 30), 0)
         demands = Demands(seat, Site(), own_data=False)
         self._equipment = Equipment(seat, sender, trainer, self.layout, self.state, 1, demands)
         self.participant = Participant(self._equipment, None, self.told.append)
@@ -134,9 +134,9 @@ class Client:
 
 
 @pytest.fixture
-def client() -> Client:
+def client(tmp_path: Path) -> Client:
     """Before its first round."""
-    return Client()
+    return Client(tmp_path / "simulated")
 
 
 def test_a_turn_is_pull_train_push(client: Client) -> None:

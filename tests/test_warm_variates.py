@@ -223,8 +223,8 @@ def test_it_needs_something_in_s_svr(simulated: Simulated) -> None:
 
 
 def asked(model: str) -> tuple[Trainer, Task]:
-    """A client of 50 digits that is asked for its gradient at the first x."""
-    network = build_model(ModelSpec(name=model, num_classes=10, image_shape=(1, 32, 32)), 0)
+    """A client of 20 digits that is asked for its gradient at the first x."""
+    network = build_model(ModelSpec(name=model, num_classes=10, image_shape=(1, 32, 32), width=0.25), 0)
     specs, names = tensor_specs(network), classifier_names(network)
     control = [TensorSpec(s.name, s.dtype, s.shape, Purpose.CONTROL) for s in specs if s.name in names]
     layout = Layout([*specs, *control])
@@ -232,7 +232,7 @@ def asked(model: str) -> tuple[Trainer, Task]:
     broadcast = layout.allocate()
     broadcast[: len(x)] = x
     rule = rules(gradient_only=True, warm_variates=True, batch_size=8)
-    data = datasets.resized(datasets.load("digits", "train").subset(np.arange(50)), (32, 32))
+    data = datasets.resized(datasets.load("digits", "train").subset(np.arange(20)), (32, 32))
     task = Task(rules=rule, layout=layout, broadcast=broadcast, encoding=rule.update_encoding(layout))
     return Trainer(network, Batches(data), 0, 0), task
 

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from common.events import unheard
+from common.records.base import FORMAT
 from common.records.rounds import read_rounds
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
@@ -120,12 +121,14 @@ def test_what_is_to_be_watched_is_said_once_and_is_there(tmp_path: Path) -> None
     )
 
 
-def test_a_list_has_running_finished_stopped_and_damaged_runs(simulated: Path, tmp_path: Path) -> None:
-    for name in ("stopped", "damaged", "no run"):
+def test_a_list_has_finished_stopped_damaged_and_later_runs(simulated: Path, tmp_path: Path) -> None:
+    for name in ("stopped", "damaged", "later", "no run"):
         (tmp_path / name).mkdir()
     config = (simulated / "config.json").read_text()
     (tmp_path / "stopped" / "config.json").write_text(config)
     (tmp_path / "damaged" / "config.json").write_text(config[:100])
+    later = json.loads(config) | {"format": FORMAT + 1}
+    (tmp_path / "later" / "config.json").write_text(json.dumps(later))
     (tmp_path / "finished").symlink_to(simulated)
     found = {
         Path(run["path"]).name: run
@@ -134,6 +137,7 @@ def test_a_list_has_running_finished_stopped_and_damaged_runs(simulated: Path, t
     assert {name: run["state"] for name, run in found.items()} == {
         "stopped": "stopped",
         "damaged": "damaged",
+        "later": "later release",
         "finished": "finished",
     }
     records = read_rounds(simulated)
@@ -143,6 +147,7 @@ def test_a_list_has_running_finished_stopped_and_damaged_runs(simulated: Path, t
     table = invoke("fedserver", "ls", str(tmp_path)).stdout
     assert f"finished  {finished['run_id']}  fedpvr" in table
     assert "expected JSON" in table
+    assert f"got {FORMAT + 1}; a later release has written it: use that one" in table
     assert invoke("fedserver", "ls", str(tmp_path / "nowhere")).exit_code == 2
 
 

@@ -1,15 +1,18 @@
 """Processes for tests without the seconds that their imports take.
 
-Nurseries of a test worker import what the programs need and fork a real process, killable as any, for each
-that a test starts. A forked server forks its worker in the same way. There is one for servers and one for all
-others, because gRPC decides when it is imported how much it says, and a server reads that.
+Nurseries import what the programs need and fork a real process, killable as any, for each that a test starts.
+A forked server forks its worker in the same way. There is one for servers and one for all others, because
+gRPC decides when it is imported how much it says, and a server reads that. Both are forks of one root, which
+has imported torch; it serves all workers of a run of the tests, and imports nothing until one of them asks.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pkgutil
+import secrets
 import select
 import signal
 import socket
@@ -18,12 +21,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 
 from common.access.quiet_grpc import import_grpc_quietly
-from common.processes.forks import fork
+from common.processes.forks import fork, share_memory
 from common.processes.parent import end_with_parent
 from fedlab.processes import nursery
+from fedlab.processes.children import inherited
 from fedlab.processes.nursery import Forked, Nursery
 
 PACKAGES = ("common", "fedclient", "fedserver")
@@ -31,6 +36,39 @@ PACKAGES = ("common", "fedclient", "fedserver")
 LATER = ("numpy.random", "grpc._channel", "torch.utils._device")
 """What others import when it is first used."""
 SERVERS, OTHERS = "servers", "others"
+ROOT = "TESTS_ZYGOTE"
+"""Environment variable: where the root listens, so that all workers of a run of the tests ask the same."""
+_started: list[subprocess.Popen[bytes]] = []
+
+
+@cache
+def root() -> str:
+    """Where the root of all nurseries listens, which is started unless there is one."""
+    if ROOT not in os.environ:
+        name = f"fedpvr-tests-{os.getpid()}-{secrets.token_hex(4)}"
+        listeners = {kind: socket.socket(socket.AF_UNIX) for kind in (SERVERS, OTHERS)}
+        for kind, listener in listeners.items():
+            listener.bind(_address(name, kind))
+            listener.listen()
+        numbers = [listener.fileno() for listener in listeners.values()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.zygote", *map(str, numbers)],
+            pass_fds=numbers,
+            cwd=Path(__file__).parent.parent,
+            stdin=subprocess.DEVNULL,
+            env={name: value for name, value in inherited().items() if not name.startswith("FEDPVR_")},
+            start_new_session=True,
+            preexec_fn=partial(end_with_parent, signal.SIGKILL),
+        )
+        for listener in listeners.values():
+            listener.close()
+        _started.append(process)
+        os.environ[ROOT] = name
+    return os.environ[ROOT]
+
+
+def _address(name: str, kind: str) -> str:
+    return f"\0{name}-{kind}"  # Not in the file system, so nothing is left of it.
 
 
 class Zygote(Nursery):
@@ -38,7 +76,9 @@ class Zygote(Nursery):
 
     def __init__(self, kind: str) -> None:
         """`kind` is SERVERS or OTHERS."""
-        super().__init__([sys.executable, "-m", "tests.zygote", kind], Path(__file__).parent.parent)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(_address(root(), kind))
+        self._listen_to(connection)
 
     def start_in(self, folder: Path, module: str, arguments: Sequence[str], log: Path) -> Forked:
         """`python -m MODULE ARGUMENT...` in this folder, with its output added to a log."""
@@ -137,8 +177,44 @@ def _become_worker(connection: int) -> None:
     importlib.import_module("fedserver.worker.__main__").main()
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == OTHERS:
+def _grow(listeners: dict[str, socket.socket]) -> None:
+    """The root: forks a nursery of each kind when the first test asks for it."""
+    gc.disable()
+    while listeners:
+        for listener in select.select([*listeners.values()], [], [])[0]:
+            import torch  # noqa: F401
+
+            kind = next(kind for kind, each in listeners.items() if each is listener)
+            fork(_serve_all, kind, listener)
+            del listeners[kind]
+    os.wait()
+
+
+def _serve_all(kind: str, listener: socket.socket) -> None:
+    """A nursery with all imports: a fork of it serves each worker of the tests, as long as that asks."""
+    end_with_parent(signal.SIGKILL)
+    nursery.close_all_but(listener.fileno())
+    if kind == OTHERS:
         import_grpc_quietly()
     _import_all()
-    nursery.serve(int(sys.argv[2]), _become)
+    share_memory()
+    while True:
+        connection = listener.accept()[0]
+        fork(_serve, listener, connection)
+        connection.close()
+
+
+def _serve(listener: socket.socket, connection: socket.socket) -> None:
+    end_with_parent(signal.SIGKILL)
+    listener.close()
+    gc.enable()
+    nursery.serve(connection.detach(), _become)
+
+
+if __name__ == "__main__":
+    _grow(
+        {
+            kind: socket.socket(fileno=int(fd))
+            for kind, fd in zip((SERVERS, OTHERS), sys.argv[1:], strict=True)
+        }
+    )

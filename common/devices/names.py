@@ -23,7 +23,7 @@ _DEVICE = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?")
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a machine has beside its processor."""
+    """What a machine has besides its processor."""
 
     gpus: int = 0
     """That CUDA can use."""

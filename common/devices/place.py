@@ -68,7 +68,7 @@ class Place:
         return tensor.cpu()
 
     def settle(self, model: nn.Module) -> None:
-        """Puts what a model computes with beside its state dict, which is bound in every round.
+        """Puts what a model computes with besides its state dict, which is bound in every round.
 
         That is buffers with persistent=False, such as masks, and tensors that are plain attributes.
         """

@@ -48,7 +48,12 @@ class EntryPoints:
         return [found for found, _ in _read(self.group, tuple(sys.path), str(Path.cwd()))]
 
     def __contains__(self, name: object) -> bool:
-        return any(found.name == name for found in self.found())
+        # What can be no name of an entry point, module:factory say, is not looked for in every package.
+        return (
+            isinstance(name, str)
+            and is_entry_name(name)
+            and any(found.name == name for found in self.found())
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(found.name for found in self.found()))

@@ -58,6 +58,13 @@ def count_parameters(spec: ModelSpec) -> int:
         raise ConfigError(f"model {spec.name} of width {spec.width} cannot be built: {reason}") from error
 
 
+def outline(spec: ModelSpec) -> tuple[list[TensorSpec], list[str]]:
+    """The tensors of a built-in model and the names of its classifier, without the memory for them."""
+    with torch.device("meta"):
+        model = build_model(spec, 0)
+    return tensor_specs(model), classifier_names(model)
+
+
 def _from_factory(spec: ModelSpec) -> nn.Module:
     factory = plugin.load(spec.name, INSTALLED)
     try:

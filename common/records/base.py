@@ -43,7 +43,10 @@ class Record:
 
 
 class FormError(StateError):
-    """A value that does not have its form: where in it, what was expected, what is there, what to do."""
+    """A value that does not have its form: where in it, what was expected, what is there.
+
+    `advice` says what to do about one of a later release, and is empty for all others.
+    """
 
     def __init__(self, problem: str, *where: str, advice: str = "") -> None:
         super().__init__(f"{'.'.join(where)}: {problem}" if where else problem)

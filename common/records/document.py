@@ -140,11 +140,14 @@ RUN_DIRECTORY = (
     ),
     Entry(
         "clients/",
-        "Of a simulation that goes on, `IIIII/RRRRRR`: what client IIIII keeps of round RRRRRR beside its\n"
+        "Of a simulation that goes on, `IIIII/RRRRRR`: what client IIIII keeps of round RRRRRR besides its\n"
         "variate, as raw bytes: what codecs left out, then its personal tensors. Removed at its end.",
     ),
     Entry("spool/", "Updates of the open round; removed when it closes, and at every start."),
     Entry(".lock", "Held by the server that writes here."),
+    Entry(
+        ".track-HHHHHHHH.lock", "Held by the process that tells a tracker of this run, one for each tracker."
+    ),
 )
 STATE_DIRECTORY = (
     Entry("run-ID/owner.json", "Whose state it is; that of another client or model is refused.", Owner),

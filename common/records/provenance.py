@@ -70,7 +70,7 @@ class Provenance(Record):
     clients: tuple[Part, ...]
     """By index; the first 1,000."""
     more_clients: Count = 0
-    """How many there are beside them."""
+    """How many there are besides them."""
 
     @classmethod
     def of(

@@ -61,7 +61,7 @@ class SiteRecord:
     metrics: dict[str, float | None]
     """What follows from them, by name; null where a metric is not defined."""
     auroc: tuple[Auroc, ...] = ()
-    """By class, for classes that occur beside others."""
+    """By class, for classes that occur and are not the only one."""
 
 
 @dataclass(frozen=True, kw_only=True)

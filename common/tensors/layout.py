@@ -139,6 +139,11 @@ class Layout:
         spec = self.specs[index]
         return self.raw(flat, index).view(DTYPES[spec.dtype].storage).reshape(spec.shape)
 
+    def store(self, flat: Flat, index: int, values: Float64) -> None:
+        """Writes one tensor, rounded to its type."""
+        array = self.array(flat, index)
+        array[...] = from_float64(values, self.specs[index].dtype).reshape(array.shape)
+
     def indices(self, *purposes: Purpose) -> list[int]:
         """Positions of the tensors with one of these purposes."""
         return [k for k, spec in enumerate(self.specs) if spec.purpose in purposes]

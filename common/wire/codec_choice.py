@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from common.errors import ConfigError, Fault, WireError
 from common.installed.table import Table
-from common.wire.codecs import DERIVED, MAX_HALF, RAW, Brain, Codec, Derived, Half, Int8, TopK, top_share
+from common.wire.codecs.base import DERIVED, RAW, Codec, Derived
+from common.wire.codecs.largest import TopK, top_share
+from common.wire.codecs.shorter import MAX_HALF, Brain, Half, Int8
 
 CODED = ("float32", "float64")
 """Other tensors travel as they are."""

@@ -45,6 +45,16 @@ class Encoding:
         )
 
     @property
+    def buffer_bytes(self) -> int:
+        """Of the buffer that is sent, with what aligns its tensors."""
+        return self.encoded.num_bytes
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of the tensors in it alone."""
+        return sum(spec.num_bytes for spec in self.encoded.specs)
+
+    @property
     def residuals(self) -> Layout:
         """What the sender of updates keeps of each lossily coded difference until its next update."""
         specs = (self.layout.specs[k] for k in self._lossy_differences())
@@ -79,9 +89,9 @@ class Encoding:
         raw = self.encoded.allocate()
         left_out = dict(zip(self._lossy_differences(), self._residual_arrays(residual), strict=True))
         for k, tensor_encoding in enumerate(self.tensor_encodings):
-            mine, out = self._elements(values, k), self.encoded.raw(raw, k)
+            mine, out = self.elements(values, k), self.encoded.raw(raw, k)
             if tensor_encoding.difference and x is not None:
-                base, left = self._elements(x, k), left_out[k]
+                base, left = self.elements(x, k), left_out[k]
                 wanted = mine - base
                 wanted += left
                 tensor_encoding.codec.encode(wanted, out, random)
@@ -108,7 +118,7 @@ class Encoding:
             return raw
         values = self.layout.allocate() if out is None else out
         for k in range(len(self.tensor_encodings)):
-            self._decode_tensor(k, raw, x, self._elements(values, k))
+            self._decode_tensor(k, raw, x, self.elements(values, k))
         return values
 
     def _decode_tensor(self, k: int, raw: Flat, x: Flat | None, out: Array) -> None:
@@ -118,9 +128,10 @@ class Encoding:
             except WireError as error:
                 raise WireError(error.fault, str(error), self.layout.specs[k].name) from error
             if self.tensor_encodings[k].difference and x is not None:
-                out += self._elements(x, k)
+                out += self.elements(x, k)
 
-    def _elements(self, flat: Flat, k: int) -> Array:
+    def elements(self, flat: Flat, k: int) -> Array:
+        """The values of one tensor in a row, as a view."""
         return self.layout.array(flat, k).reshape(-1)
 
 

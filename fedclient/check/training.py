@@ -56,7 +56,7 @@ def step_finding(step: rehearsal.Step, transfer_s: float, available: int | None)
 
 
 def available_bytes() -> int | None:
-    """Memory that is left on this machine, beside what this process has; None where nobody tells."""
+    """Memory that is left on this machine, apart from what this process has; None where nobody tells."""
     try:
         lines = MEMORY_INFO.read_text().splitlines()
     except OSError:

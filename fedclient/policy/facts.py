@@ -59,7 +59,7 @@ class Facts:
     modules: tuple[str, ...] = ()
     """Code that the server names."""
     others: int | None = None
-    """Participants beside this one."""
+    """Participants besides this one."""
     rounds: int | None = None
     """Of the run."""
     algorithm: str | None = None

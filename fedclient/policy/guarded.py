@@ -89,15 +89,14 @@ class GuardedConnection(Connection):
         seat, rules = self._seated(), task.rules
         if rules.evaluation_only:
             return
-        sends_control = bool(task.encoding.layout.indices(Purpose.CONTROL))
-        codecs = (rules.update_codec, rules.control_codec) if sends_control else (rules.update_codec,)
+        codecs = (rules.update_codec, rules.control_codec) if task.sends_variate else (rules.update_codec,)
         self._gate.require(
             others=rules.num_clients - 1,
             rounds=rules.rounds if rules.gradient_only else max(rules.rounds, rules.round),
             algorithm=rules.algorithm,
             codecs=codecs,
         )
-        size = sum(spec.num_bytes for spec in task.encoding.encoded.specs)
+        size = task.encoding.tensor_bytes
         planned = Departure(kind="update", run=seat.run_id, round=task.round, bytes=size)
         self._gate.require_departure(planned)
         self._gate.await_approval(_kind(seat, task, codecs), seat.run_id, self._emit, self._tell)
@@ -200,7 +199,7 @@ def _kind(seat: Seat, task: Task, codecs: tuple[str, ...]) -> Kind:
         normalisation=(seat.mean, seat.std),
         algorithm=task.rules.algorithm,
         codecs=codecs,
-        tensors=tuple(map(_described, task.encoding.layout.specs)),
+        tensors=tuple(map(_described, task.sent_specs)),
     )
 
 
@@ -222,7 +221,7 @@ def _norm(update: StoredUpdate, layout: Layout, x: Flat) -> float:
     places = dict(zip(layout.indices(Purpose.MODEL), encoding.layout.indices(Purpose.MODEL), strict=True))
     for k, own in places.items():
         dtype, is_move = layout.specs[k].dtype, encoding.tensor_encodings[own].difference
-        y, before = encoding.layout.array(values, own).reshape(-1), layout.array(x, k).reshape(-1)
+        y, before = encoding.elements(values, own), layout.array(x, k).reshape(-1)
         for start in range(0, len(y), NORM_BLOCK):
             block = slice(start, start + NORM_BLOCK)
             moved = to_float64(y[block], dtype)

@@ -37,13 +37,13 @@ class Policy:
     """Fingerprints of models that it trains, or how they begin, 8 digits at least."""
     modules: tuple[str, ...] = ()
     """Code module:factory, or names of installed packages' models, data sets, algorithms and codecs, that a
-    server may name, beside those of `--allow-plugin`. None by default."""
+    server may name, besides those of `--allow-plugin`. None by default."""
     algorithms: tuple[str, ...] = ()
     """Algorithms that it takes part in."""
     codecs: tuple[str, ...] = ()
     """How its updates may be coded: fp32, fp16, bf16, int8, topk."""
     min_others: Count = 0
-    """Participants that a run must have beside this one, as the server says."""
+    """Participants that a run must have besides this one, as the server says."""
     min_examples: Count = 0
     """Examples without which it does not take part."""
     max_rounds: Positive | None = None

@@ -59,7 +59,7 @@ class HeldState:
     def settled(self, received: ReceivedRound) -> Flat:
         """c_i and the rest as of the round that the server says counts; drops those of all others."""
         task, counted = received.task, received.counted_round
-        layout, residuals, rest = task.state_layout, task.encoding.residuals, task.kept_beside_variates
+        layout, residuals, rest = task.state_layout, task.encoding.residuals, task.kept_besides_variates
         if not layout.specs:
             return layout.allocate()
         source = phases.state_source(

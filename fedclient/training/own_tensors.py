@@ -10,7 +10,7 @@ from common.tensors.torch_views import flatten, tensor_views
 
 
 class OwnTensors:
-    """What a client has of a model beside what the server sends in every round."""
+    """What a client has of a model besides what the server sends in every round."""
 
     def __init__(self, model: nn.Module, classes: TensorClasses) -> None:
         """`model` is as the seed made it: that is what personal tensors start from."""
@@ -55,8 +55,8 @@ class OwnTensors:
         views = tensor_views(self.personal, state[len(state) - self.personal.num_bytes :])
         return {name.removeprefix(PERSONAL): view for name, view in views.items()}
 
-    def beside_x(self, model: nn.Module, state: Flat) -> dict[str, Tensor]:
-        """All that a model has beside x, for a client with this state."""
+    def besides_x(self, model: nn.Module, state: Flat) -> dict[str, Tensor]:
+        """All that a model has besides x, for a client with this state."""
         return self.trained(state) | self._unchanged(model)
 
     def _unchanged(self, model: nn.Module) -> dict[str, Tensor]:

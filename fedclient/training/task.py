@@ -11,7 +11,7 @@ from common.algorithms.base import Algorithm
 from common.metrics.drift import ClientDrift
 from common.records.sites import SiteCounts
 from common.server_step.rules import Rules
-from common.tensors.layout import NOTHING, Flat, Layout, Purpose
+from common.tensors.layout import NOTHING, Flat, Layout, Purpose, TensorSpec
 from common.wire.encoding import Encoding
 
 
@@ -52,6 +52,16 @@ class Task:
         return [self.layout.specs[k].name for k in self.layout.indices(Purpose.CONTROL)]
 
     @property
+    def sent_specs(self) -> tuple[TensorSpec, ...]:
+        """The tensors of its update."""
+        return self.encoding.layout.specs
+
+    @property
+    def sends_variate(self) -> bool:
+        """Whether c_i is among them."""
+        return bool(self.encoding.layout.indices(Purpose.CONTROL))
+
+    @property
     def variates(self) -> Layout:
         """c_i, or FedDyn's l_i."""
         return self.algorithm.variates(self.layout)
@@ -62,10 +72,10 @@ class Task:
 
         Its variate, what coding left out of updates, and its personal tensors, which are last.
         """
-        return Layout([*self.variates.specs, *self.kept_beside_variates.specs])
+        return Layout([*self.variates.specs, *self.kept_besides_variates.specs])
 
     @property
-    def kept_beside_variates(self) -> Layout:
+    def kept_besides_variates(self) -> Layout:
         """What of it is the same in every round, whatever is in S_svr."""
         return Layout([*self.encoding.residuals.specs, *self.personal.specs])
 

@@ -109,7 +109,7 @@ class Trainer:
         model = task.layout.part(Purpose.MODEL, Purpose.BUFFER)
         # A copy: a norm counts what it sees, and x is not this client's alone.
         x = tensor_views(model, task.broadcast[: model.num_bytes].copy())
-        bind(self._model, place.put_all(x | self.own.beside_x(self._model, personal)))
+        bind(self._model, place.put_all(x | self.own.besides_x(self._model, personal)))
         parameters = {n: p for n, p in self._model.named_parameters() if p.requires_grad}
         at_x = {n: p.data for n, p in parameters.items()}
         local = LocalSteps(task.rules, parameters, at_x, {}, svr=task.reduced)
@@ -125,7 +125,7 @@ class Trainer:
 
     def _compute_on_x(self, task: Task, personal: Flat) -> None:
         x = tensor_views(task.layout, task.broadcast)
-        bind(self._model, self._place.put_all(x | self.own.beside_x(self._model, personal)))
+        bind(self._model, self._place.put_all(x | self.own.besides_x(self._model, personal)))
 
     def _count(self, task: Task) -> SiteCounts | None:
         if self._evaluator is None or not task.rules.evaluate:
@@ -135,7 +135,7 @@ class Trainer:
     def _start_from_x(self, tensors: RoundTensors) -> dict[str, Tensor]:
         """Makes the model compute on y_i and the buffers, which hold x; returns y_i where it is trained."""
         trained = self._place.put_all(tensors.y)
-        others = tensors.buffers | self.own.beside_x(self._model, tensors.next_state)
+        others = tensors.buffers | self.own.besides_x(self._model, tensors.next_state)
         bind(self._model, trained | self._place.put_all(others))
         return trained
 

@@ -11,6 +11,7 @@ late, or damaged, may need an earlier one, so that some are kept.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,13 @@ import numpy as np
 
 from common.atomic import PRIVATE, make_private, replacing
 from common.errors import StateError
+from common.records.client import KnownRun
 from common.tensors import safetensors_files
+from common.tensors.classes import FrozenTensors
 from common.tensors.layout import Flat, Layout
-from fedclient.store.memory_state import MemoryRunState
+from fedclient.midround.file import MidRoundFile
 from fedserver.store.checkpoints import KEPT
-from fedserver.store.variates import ledger_path
+from fedserver.store.variates import variate_path
 
 CLIENTS = "clients"
 """The folder in a run directory."""
@@ -52,12 +55,15 @@ class KeptState:
         return self.state
 
 
-class KeptRunState(MemoryRunState):
+class KeptRunState:
     """In memory as long as there is room, and in files."""
 
     def __init__(self, together: Together, index: int) -> None:
-        super().__init__(together.frozen)
         self._together = together
+        self.has_frozen = False
+        """Whether this client, and not another, has the tensors that stay as they are."""
+        self.midround: MidRoundFile | None = None
+        self._variates: dict[int, Flat] = {}
         self._variate = together.variates.num_bytes
         self._folder = together.run_path / CLIENTS / f"{index:05d}"
         self._index = index
@@ -75,15 +81,22 @@ class KeptRunState(MemoryRunState):
 
     def read(self, r: int, layout: Layout) -> Flat:
         """The state of round r; zero for r = 0."""
-        if not r or r in self._variates:
-            return super().read(r, layout)
+        if r in self._variates:
+            return self._variates[r]
         flat, variates = layout.allocate(), self._together.variates
+        if not r:
+            return flat
         if variates.specs:
-            path = ledger_path(self._together.run_path / "ledger", self._index, r)
+            path = variate_path(self._together.run_path / "ledger", self._index, r)
             flat[: self._variate] = safetensors_files.read(path, variates)
         if len(flat) > self._variate:
             flat[self._variate :] = self._rest(r, len(flat) - self._variate)
         return flat
+
+    def read_last(self, r: int, layout: Layout) -> Flat:
+        """The tensors that come last in the state of round r."""
+        flat = self.read(r, layout)
+        return flat[len(flat) - layout.num_bytes :]
 
     def _rest(self, r: int, num_bytes: int) -> Flat:
         path = self._path(r)
@@ -120,6 +133,35 @@ class KeptRunState(MemoryRunState):
             earlier = [r for r in rounds if r < counted]
             for r in {*rounds} - {counted, *earlier[-KEPT:]}:
                 self._path(r).unlink()
+
+    def drop_damaged(self) -> list[str]:
+        """There is none."""
+        return []
+
+    def store_update(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """Does nothing: an update is stored for a later process, and there is none."""
+
+    def stored_update(self) -> bytes | None:
+        """There never is one."""
+        return None
+
+    def drop_update(self) -> None:
+        """There is none to drop."""
+
+    def keep_frozen(self, tensors: FrozenTensors) -> Flat:
+        """Keeps tensors that stay as they are, where another client may have put the same."""
+        self.has_frozen = True
+        return self._together.frozen.setdefault(tensors.digest, tensors.flat)
+
+    def frozen(self, layout: Layout, digest: str) -> Flat | None:
+        """The tensors that this client, and not another, has kept."""
+        return self._together.frozen.get(digest) if self.has_frozen else None
+
+    def remember(self, run: KnownRun) -> None:
+        """Nobody asks later."""
+
+    def end(self) -> None:
+        """Nothing is left to drop."""
 
     def _drop(self, r: int) -> None:
         if r in self._variates:

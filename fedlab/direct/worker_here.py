@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from common.data import datasets
 from common.devices.place import PROCESSOR, Place
@@ -12,12 +14,14 @@ from common.events import unheard
 from common.records.conformal import ConformalRecord
 from common.records.rounds import Evaluation
 from common.tensors.classes import FrozenTensors
-from common.tensors.layout import Flat, Layout
+from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.encoding import downward
 from fedserver.config import RunConfig
 from fedserver.run.run import rules_of
 from fedserver.worker.messages import CompareModels, Prepared, Similarity
 from fedserver.worker.worker import Worker
+
+T = TypeVar("T")
 
 
 class WorkerHere:
@@ -25,6 +29,8 @@ class WorkerHere:
 
     def __init__(self, config: RunConfig) -> None:
         self._worker = Worker()
+        self._busy = threading.Lock()
+        """Held while the worker's only model has the values that a question is about."""
         self._config = config
         self._prepared = self._worker.prepare(config)
         self._classes = config.tensor_classes(
@@ -63,8 +69,13 @@ class WorkerHere:
 
     @property
     def bytes_in_memory(self) -> tuple[int, int, int]:
-        """Of a broadcast as it travels, of the values of an update, and of these if they are coded."""
+        """Of a broadcast as it travels, of the values of an update, and of these if they are coded.
+
+        Where S_svr changes, any parameter may have a variate some day.
+        """
         layout = self._classes.broadcast
+        if self._config.svr_budget:
+            layout = layout.reducing({layout.specs[k].name for k in layout.indices(Purpose.MODEL)})
         up = self._rules.update_encoding(layout)
         down = downward(layout, self._config.codecs)
         return (
@@ -73,22 +84,33 @@ class WorkerHere:
             0 if up.plain else up.encoded.num_bytes,
         )
 
+    @property
+    def num_senders(self) -> int:
+        """Clients that may send something in one exchange; first variates are sent by all, before round 1."""
+        config = self._config
+        drawn = None if config.warm_variates else config.clients_per_round
+        return min(drawn or config.num_clients, config.num_clients)
+
     async def prepare(self, config: RunConfig) -> Prepared:
         """What is there already."""
         return self._prepared
 
     async def evaluate(self, flat: Flat) -> Evaluation:
         """Accuracy and loss on the test set."""
-        return await asyncio.to_thread(self._worker.evaluate, flat)
+        return await asyncio.to_thread(self._alone, lambda: self._worker.evaluate(flat))
 
     async def conformal(self, flat: Flat, clients: Sequence[int]) -> ConformalRecord:
         """Conformal prediction sets on the test set."""
-        return await asyncio.to_thread(self._worker.conformal, flat, clients)
+        return await asyncio.to_thread(self._alone, lambda: self._worker.conformal(flat, clients))
 
     async def cka(self, updates: Sequence[Path], num_images: int, estimator: str) -> Similarity:
         """Similarity of client models."""
         question = CompareModels.of(updates, num_images, estimator)
-        return await asyncio.to_thread(self._worker.cka, question)
+        return await asyncio.to_thread(self._alone, lambda: self._worker.cka(question))
+
+    def _alone(self, answer: Callable[[], T]) -> T:
+        with self._busy:
+            return answer()
 
     async def rest(self) -> None:
         """There is no process to end."""

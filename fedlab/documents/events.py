@@ -94,7 +94,7 @@ def _level(kind: type[Event]) -> str:
 
 
 def _fields(kind: type[Event]) -> str:
-    """What an event has beside the fields of every event: a line where their names say all, else a table."""
+    """What an event has besides the fields of every event: a line where their names say all, else a table."""
     common_fields = {field.name for field in fields(Event)}
     own = [field.name for field in fields(kind) if field.name not in common_fields]
     if not own:

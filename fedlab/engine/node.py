@@ -30,7 +30,7 @@ def run_on_node(task: Task, here: Path, sign: Path) -> int:
             )
     os.chdir(here)
     _wait_until_free(task.run_dir)
-    child = begin(task)
+    child = begin(task, children.start)
     try:
         return wait_for(child, task)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -72,13 +72,18 @@ class Engine(Protocol):
         """Ends what still runs."""
 
 
-def begin(task: Task) -> Child:
+Start = Callable[[str, Sequence[str], Path], Child]
+"""Runs `python -m MODULE ARGUMENT...` in a process of its own with its output in a log."""
+
+
+def begin(task: Task, start: Start) -> Child:
     """Starts a task's process, which goes on after the last closed round and does not outlive this thread."""
     try:
         read_run_record(task.run_dir)
     except StateError:  # Nothing there, or nothing that a run could go on with.
         shutil.rmtree(task.run_dir, ignore_errors=True)
-    return children.start("fedlab", task.arguments, task.log)
+    task.log.unlink(missing_ok=True)
+    return start("fedlab", task.arguments, task.log)
 
 
 def wait_for(child: Child, task: Task) -> int:

@@ -136,18 +136,27 @@ _RENAMED = {
 
 def items(name: str) -> list[Item]:
     """The item of a name, or all; capitals, dots and dashes do not matter."""
-    plain = _plain(name)
-    if plain == ALL:
+    wanted = plain(name)
+    if wanted == ALL:
         return list(ITEMS.values())
-    known = {_plain(each): item for each, item in ITEMS.items()}
-    if plain in known:
-        return [known[plain]]
-    if plain in _RENAMED:
-        raise ConfigError(f"{name}: {_RENAMED[plain]}; see fedlab reproduce --list")
+    known = {plain(each): item for each, item in ITEMS.items()}
+    if wanted in known:
+        return [known[wanted]]
+    if wanted in _RENAMED:
+        raise ConfigError(f"{name}: {_RENAMED[wanted]}; see fedlab reproduce --list")
     raise ConfigError(
-        f"the paper has no {name!r} that runs; choose {', '.join(ITEMS)} or all; see fedlab reproduce --list"
+        f"neither the paper nor we have a {name!r} that runs; choose {', '.join(ITEMS)} or all, or one of "
+        "our experiments; see fedlab reproduce --list"
     )
 
 
-def _plain(name: str) -> str:
-    return name.lower().replace(".", "").replace("-", "").replace("_", "")
+def plain(name: str) -> str:
+    """A name without what does not matter in it."""
+    return (
+        name.lower()
+        .replace(".", "")
+        .replace("-", "")
+        .replace("_", "")
+        .replace(" ", "")
+        .replace("figure", "fig")
+    )

@@ -17,7 +17,7 @@ from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
 from fedlab.paper import catalogue, columns
 from fedlab.sweep.cli import run_file
-from fedlab.sweep.protocols import PROTOCOLS
+from fedlab.sweep.protocols import PROTOCOLS, named
 from fedserver.cli import checked_option
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def reproduce(
         return
     if what is None:
         raise ConfigError(f"expected a table or figure: {', '.join(catalogue.ITEMS)} or all; got none")
-    if what in PROTOCOLS:
-        given, command = _seeds_of_its_own(seeds), f"fedlab reproduce {what}"
-        run_file(PROTOCOLS[what], command, dry_run, as_json, given, data_dir, engine, out, emit)
+    if (own := named(catalogue.plain(what), catalogue.plain)) is not None:
+        given, command = _seeds_of_its_own(seeds), f"fedlab reproduce {own}"
+        run_file(PROTOCOLS[own], command, dry_run, as_json, given, data_dir, engine, out, emit)
         return
     items = catalogue.items(what)
     for name in chosen:

@@ -31,9 +31,13 @@ from fedlab.processes.children import command, inherited
 ANSWER_S = 90.0
 CLIENT = ("numpy.random", "fedclient.cli", "fedclient.run.live", "fedclient.transport.grpc_transport")
 """What a client imports sooner or later. Of gRPC no channel and no server exists, so there are no threads."""
+SIMULATION = ("fedlab.simulation", "fedlab.cli", *CLIENT)
+"""The same of a simulation."""
 
 
-OWN = command("fedlab.processes.nursery", [])
+def having(modules: Sequence[str]) -> list[str]:
+    """The program of a nursery that has imported these."""
+    return command("fedlab.processes.nursery", modules)
 
 
 class Forked:
@@ -81,7 +85,7 @@ class Forked:
 class Nursery:
     """This side: asks for processes and hears of their ends. None outlives it."""
 
-    def __init__(self, program: Sequence[str] = OWN, folder: Path | None = None) -> None:
+    def __init__(self, program: Sequence[str], folder: Path | None = None) -> None:
         """`program` is what serves, started in a folder."""
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
@@ -94,8 +98,12 @@ class Nursery:
             preexec_fn=end_with_parent,
         )
         theirs.close()
-        self._file = ours.makefile("rw")
-        ours.close()
+        self._listen_to(ours)
+
+    def _listen_to(self, connection: socket.socket) -> None:
+        """Asks over this connection from now on."""
+        self._file = connection.makefile("rw")
+        connection.close()
         self._lock = threading.Lock()
         self._started: list[Forked] = []
         self._answered = threading.Semaphore(0)
@@ -106,10 +114,19 @@ class Nursery:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it, and with it what it has forked."""
         self._process.terminate()
         self._process.wait()
         self._listener.join()
         self._file.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it can fork nobody any more."""
+        return self._process.poll() is not None
 
     def start(self, module: str, arguments: Sequence[str], log: Path) -> Forked:
         """`python -m MODULE ARGUMENT...`, with its output added to a log."""
@@ -118,10 +135,13 @@ class Nursery:
     def ask(self, **request: Any) -> Forked:
         """A process that does what the program does with such a request."""
         with self._lock:
-            self._file.write(json.dumps(request) + "\n")
-            self._file.flush()
-            if not self._answered.acquire(timeout=ANSWER_S):
-                raise RunError("the process that forks others does not answer")
+            before = len(self._started)
+            with suppress(OSError):  # It has ended: then nobody answers.
+                self._file.write(json.dumps(request) + "\n")
+                self._file.flush()
+            self._answered.acquire(timeout=ANSWER_S)
+            if len(self._started) == before:
+                raise RunError("the process that forks others has ended, or does not answer")
             return self._started[-1]
 
     def _listen(self) -> None:
@@ -133,6 +153,10 @@ class Nursery:
             else:
                 ended = next(p for p in reversed(self._started) if p.pid == event["pid"])
                 ended.end(event["code"], event["peak_kb"])
+        for process in self._started:
+            if process.returncode is None:  # It was to tell of this one's end, and has taken it along.
+                process.end(-signal.SIGKILL, 0)
+        self._answered.release()
 
 
 def serve(fd: int, program: Callable[..., object]) -> None:
@@ -203,6 +227,6 @@ def _become_child(module: str, arguments: list[str], log: str) -> None:
 
 if __name__ == "__main__":
     import_grpc_quietly()
-    for name in CLIENT:
+    for name in sys.argv[1:-1]:
         importlib.import_module(name)
-    serve(int(sys.argv[1]), _become_child)
+    serve(int(sys.argv[-1]), _become_child)

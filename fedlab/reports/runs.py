@@ -11,7 +11,7 @@ from common.errors import DataError, StateError
 from common.records.cka import CkaRecord, read_cka
 from common.records.conformal import ConformalRecord, PredictionSets, read_conformal
 from common.records.rounds import RoundRecord, read_rounds
-from common.records.run import RunRecord, read_run_record
+from common.records.run import CONFIG, RunRecord, read_run_record
 from common.records.traffic import RoundTraffic, read_traffic
 from common.wire.messages import PURPOSES
 
@@ -138,7 +138,9 @@ def read_run(run_dir: Path) -> Run:
     try:
         config = read_run_record(run_dir)
     except StateError as error:
-        raise DataError(f"{run_dir} is not a run directory: {error}") from error
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise DataError(f"{run_dir} is not a run directory: it has no {CONFIG}") from error
+        raise DataError(str(error)) from error
     rounds = read_rounds(run_dir)
     if not rounds:
         raise DataError(f"{run_dir} has no closed round yet")

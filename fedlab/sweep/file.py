@@ -14,6 +14,7 @@ from common.records import form
 from common.records.base import FormError
 from fedlab.engine.cells import Cell
 from fedlab.sweep.form import Choices, Method, Report, Search, Settings, Sweep
+from fedlab.sweep.patterns import require_patterns
 from fedlab.sweep.plan import Plan, combinations, named
 from fedserver.config import RunConfig
 
@@ -82,7 +83,7 @@ class _Check:
                 self._fail(table, f"unknown {kind} {key!r}; {hint}")
 
     def keys(self, table: Mapping[str, object]) -> None:
-        """No key beside those that mean something."""
+        """No key apart from those that mean something."""
         for name, kind in (("", Sweep), ("search", Search), ("report", Report)):
             inner = table.get(name, {}) if name else table
             if isinstance(inner, Mapping):
@@ -156,6 +157,8 @@ class _Check:
 
     def _configured(self, table: str, cell: Cell, configured: Configured) -> RunConfig:
         try:
-            return configured(cell)
+            config = configured(cell)
+            require_patterns(config)
         except FedError as error:
             self._fail(table, str(error))
+        return config

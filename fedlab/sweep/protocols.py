@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,11 @@ class Protocol:
     name: str
     title: str
     question: str
+
+
+def named(wanted: str, plain: Callable[[str], str]) -> str | None:
+    """The one that somebody means, if there is one; `plain` leaves out what does not matter in a name."""
+    return next((name for name in PROTOCOLS if plain(name) == wanted), None)
 
 
 def described() -> list[Protocol]:

@@ -13,19 +13,9 @@ def convex_error(t: float, eta_g: float = 1.0) -> float:
     return 8 * t - 2 + 144 * t + 54 * t**2 / eta_g**2
 
 
-def convex_variates(t: float, mu_over_beta: float = 1.0, eta_g: float = 1.0) -> float:
-    """Of C_{r-1}, in units of eta^2. Printed: eta mu / 2 - 13/20; but 18 times eta mu / 2 is 9 eta mu."""
-    return 16 + 108 * t / eta_g**2 - 18 * (1 - t * mu_over_beta / 2)
-
-
 def nonconvex_gradient(t: float, eta_g: float = 1.0) -> float:
     """Of ||grad f||^2, in units of eta. Printed: -1."""
     return 4 * t - 0.5 + 15 * t**2 / eta_g**2
-
-
-def nonconvex_drift(t: float, weight: float = 9.0) -> float:
-    """Of E_r, in units of eta beta^2, with `weight` beta eta^2 Theta_r on the left."""
-    return (4 + weight) * t - 0.5
 
 
 def nonconvex_variates(t: float, eta_g: float = 1.0, weight: float = 9.0) -> float:

@@ -18,7 +18,7 @@ class Heard(Event):
     said: str
     """The line for people."""
     more: Mapping[str, object] = field(default_factory=dict)
-    """The fields that this kind of event has beside those of all."""
+    """The fields that this kind of event has besides those of all."""
 
     @property
     def kind(self) -> str:

@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     image_size: int | None
     alpha: float
     partition: str | None
+    equal_shards: bool
     augment: bool | None
     validation: float
     width: float

@@ -83,7 +83,7 @@ class Frame:
     """When its last process began, in seconds since 1970; None where that is not known."""
     clients: tuple[SeenClient, ...] = ()
     others: int = 0
-    """Clients beside them, which only an operator sees."""
+    """Clients besides them, which only an operator sees."""
     evaluations: tuple[SeenEvaluation, ...] = ()
     bytes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By direction and purpose."""

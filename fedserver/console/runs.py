@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from common.errors import ConfigError, FedError, printable
+from common.errors import ConfigError, FedError, LaterReleaseError, printable
 from common.live.record import LIVE
 from common.records.run import CONFIG
 from fedserver.console.directory import Directory
@@ -21,8 +21,8 @@ from fedserver.console.frame import FINISHED, STOPPED, Frame
 from fedserver.console.screen import size
 from fedserver.console.tables import MOST_COLUMNS
 
-RUNNING, DAMAGED = "running", "damaged"
-_STYLES = {RUNNING: "green", STOPPED: "yellow", DAMAGED: "bold red"}
+RUNNING, DAMAGED, LATER = "running", "damaged", "later release"
+_STYLES = {RUNNING: "green", STOPPED: "yellow", DAMAGED: "bold red", LATER: "yellow"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class ListedRun:
 
     path: str
     state: str
-    """running, finished, stopped, or damaged: `problem` says how."""
+    """running, finished, stopped; damaged, or written by a later release: `problem` says how."""
     run_id: str = ""
     algorithm: str = ""
     model: str = ""
@@ -63,7 +63,8 @@ def _run(path: Path) -> ListedRun:
     try:
         frame = Directory(path).now()
     except FedError as error:
-        return ListedRun(path=str(path), state=DAMAGED, problem=str(error))
+        state = LATER if isinstance(error, LaterReleaseError) else DAMAGED
+        return ListedRun(path=str(path), state=state, problem=str(error))
     return ListedRun(
         path=str(path),
         state=frame.phase if frame.over else RUNNING,

@@ -99,7 +99,7 @@ class Guard:
         return session
 
 
-class Door:
+class AccessMiddleware:
     """Lets in whom the guard lets in, and puts the headers on every answer."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from fedserver.dashboard.access import Door, Guard
+from fedserver.dashboard.access import AccessMiddleware, Guard
 from fedserver.dashboard.hub import Hub
 from fedserver.metrics.family import CONTENT_TYPE
 from fedserver.metrics.text import metrics_text
@@ -43,7 +43,8 @@ def application(run_dirs: Sequence[Path], guard: Guard) -> tuple[Starlette, Hub]
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
-    return Starlette(routes=routes(hub), middleware=[Middleware(Door, guard=guard)], lifespan=lifespan), hub
+    access = Middleware(AccessMiddleware, guard=guard)
+    return Starlette(routes=routes(hub), middleware=[access], lifespan=lifespan), hub
 
 
 def routes(hub: Hub) -> list[BaseRoute]:

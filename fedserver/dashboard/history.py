@@ -10,7 +10,7 @@ from common.live.sent import yardsticks
 from common.live.view import Changes
 from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import PurposeBytes
-from fedserver.dashboard.messages import RoundPoint, Way
+from fedserver.dashboard.messages import DirectionBytes, RoundPoint
 from fedserver.members.attendance import Attendance
 
 MOST_POINTS = 400
@@ -31,7 +31,7 @@ class RoundHistory:
         self.metrics: dict[str, tuple[str, float | None]] = {}
         """Of clients that evaluate x: what they reported last."""
         self.norms: dict[str, float | None] = {}
-        self.down = self.up = Way(model=0, buffer=0, control=0, other=0)
+        self.down = self.up = DirectionBytes(model=0, buffer=0, control=0, other=0)
         """Bytes of all rounds."""
         self.uncounted: Counter[str] = Counter()
         """Rounds of whose x nothing is of a client that handed an update in."""
@@ -75,8 +75,8 @@ class RoundHistory:
             seconds=record.seconds.round,
             updates=record.updates,
             absent=len(record.absent),
-            down=_way(record.bytes.down),
-            up=_way(record.bytes.up),
+            down=_direction(record.bytes.down),
+            up=_direction(record.bytes.up),
             total=known.total if known else record.bytes.total + (before.total if before else 0),
             fedavg=known.fedavg if known else others.fedavg + (before.fedavg if before else 0),
             scaffold=known.scaffold if known else others.scaffold + (before.scaffold if before else 0),
@@ -97,14 +97,14 @@ def chosen(points: dict[int, RoundPoint], rounds: Iterable[int]) -> tuple[RoundP
     return tuple(points[r] for r in rounds if r in points)
 
 
-def _way(sent: PurposeBytes) -> Way:
+def _direction(sent: PurposeBytes) -> DirectionBytes:
     rest = sent.total - sent.model - sent.buffer - sent.control
-    return Way(model=sent.model, buffer=sent.buffer, control=sent.control, other=rest)
+    return DirectionBytes(model=sent.model, buffer=sent.buffer, control=sent.control, other=rest)
 
 
-def _added(before: Way, sent: PurposeBytes) -> Way:
-    now = _way(sent)
-    return Way(**{name: count + getattr(before, name) for name, count in vars(now).items()})
+def _added(before: DirectionBytes, sent: PurposeBytes) -> DirectionBytes:
+    now = _direction(sent)
+    return DirectionBytes(**{name: count + getattr(before, name) for name, count in vars(now).items()})
 
 
 def _spread(norms: Norms) -> tuple[float, float, float] | None:

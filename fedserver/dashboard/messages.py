@@ -8,7 +8,7 @@ from common.live.record import LiveRecord, LoggedEvent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class DirectionBytes:
     """Bytes of a round in one direction."""
 
     model: int
@@ -30,8 +30,8 @@ class RoundPoint:
     seconds: float
     updates: int
     absent: int
-    down: Way
-    up: Way
+    down: DirectionBytes
+    up: DirectionBytes
     total: int
     """Bytes up to here, both ways."""
     fedavg: int
@@ -142,9 +142,9 @@ class RunMessage:
     seconds_left: float | None = None
     closed: int = 0
     """Rounds."""
-    down: Way
+    down: DirectionBytes
     """Bytes of all closed rounds."""
-    up: Way
+    up: DirectionBytes
     head: Head | None = None
     live: LiveRecord | None = None
     best: Best | None = None

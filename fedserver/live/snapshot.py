@@ -85,9 +85,9 @@ class Snapshots:
             started=self._started,
             ended=ended,
             outcome=outcome,
-            phase=board.phase.name.lower(),
+            phase=board.phase.word,
             since=self._since_when(),
-            round=min(board.number, config.rounds),
+            round=min(board.number or board.attendance.rounds, config.rounds),
             rounds=config.rounds,
             drawn=len(answers),
             answered=sum(answer is not None for answer in answers.values()),
@@ -125,17 +125,16 @@ class Snapshots:
         state, heard = client_state(board, members, i), members.presence.heard_at(i)
         if member.name in lost and state not in ABSENT_STATES:
             state = NOT_CONNECTED
-        answer = board.round.answers.get(i) if board.round is not None else None
+        answer = board.answer_of(i)
         reason = answer.why if isinstance(answer, Declined | Excused) else ""
         loss, loss_round = self._news.losses.get(member.name, (None, 0))
-        counted = board.run.variates.counted if board.run is not None else {}
         return LiveClient(
             name=member.name,
             index=i,
             state=state,
             heard_at=None if heard is None else self._epoch + heard,
             examples=member.examples,
-            counted_round=counted.get(i, 0),
+            counted_round=board.counted.get(i, 0),
             loss=loss,
             loss_round=loss_round,
             upload=self._upload(i, state),

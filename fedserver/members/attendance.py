@@ -40,6 +40,8 @@ class Attendance:
 
     def __init__(self) -> None:
         self.rounds = 0
+        self.unnamed = 0
+        """Of these, rounds of an earlier release whose records do not say who took part."""
         self.seconds = self.evaluation_seconds = 0.0
         self.down_bytes = self.up_bytes = 0
         self.last: tuple[int, float] | None = None
@@ -58,6 +60,7 @@ class Attendance:
         """A round has closed."""
         sent = record.bytes
         self.rounds += 1
+        self.unnamed += not record.clients
         self.seconds += record.seconds.round
         self._recent_s.append(record.seconds.round)
         self.down_bytes += sent.down.total

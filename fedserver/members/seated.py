@@ -66,7 +66,7 @@ class Seated:
         return member
 
     def _note_test_set(self, i: int, own_data: OwnData | None) -> None:
-        """A client says as it joins whether it evaluates x, and on how many examples beside its shard."""
+        """A client says as it joins whether it evaluates x, and on how many examples besides its shard."""
         self._test_examples[i] = None if own_data is None else own_data.test_examples
 
     def evaluated_on(self, i: int, held_out: int) -> int | None:

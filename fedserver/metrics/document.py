@@ -12,7 +12,7 @@ BEGIN, END = "<!-- table: metrics, by make docs -->\n", "<!-- end -->\n"
 
 def table() -> str:
     """All metrics, in the order in which they are served."""
-    rows = ["| metric | kind | labels beside `run` | meaning |\n|---|---|---|---|\n"]
+    rows = ["| metric | kind | labels besides `run` | meaning |\n|---|---|---|---|\n"]
     families = [(family.name, family.kind, family.text, family.labels) for family in FAMILIES]
     singles = [(name, kind, text, (label,)) for name, kind, text, label in (BUILD_INFO, ROUND_SECONDS)]
     for name, kind, text, labels in (*singles, *families):

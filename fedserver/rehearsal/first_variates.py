@@ -1,8 +1,8 @@
 """Before round 1 of a run with `--warm-variates`: every client's gradient at the first x, as its c_i.
 
 It goes the way of a round, under a number above that of the last one, and its updates have c_i alone: x stays
-as it is. What counts is a checkpoint of round 0, with the c_i in the ledger as those of round 0 and c, their
-mean. A server that is killed before it is there asks again; one that is killed later goes on from it. Clients
+as it is. What counts is a checkpoint of round 0, with the c_i kept as variates of round 0 and c, their mean.
+A server that is killed before it is there asks again; one that is killed later goes on from it. Clients
 remember nothing of this: the server sends each its c_i along until an update of the client has counted.
 """
 
@@ -18,7 +18,7 @@ from common.server_step.recount import recounted
 from common.server_step.rules import Rules
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
-from common.tensors.layout import Flat, Purpose, from_float64, norm
+from common.tensors.layout import Flat, Purpose, norm
 from fedserver.events.canary import FirstVariatesAsked, FirstVariatesKnown
 from fedserver.members.members import Members
 from fedserver.members.watch import Watch
@@ -87,7 +87,7 @@ class FirstVariates:
                 )
 
     def _known(self, run: Run, rules: Rules, drawn: list[int], standing: Standing) -> Standing:
-        """Writes every c_i into the ledger; c is their mean, with the weights that it has in every round."""
+        """Keeps every c_i as a variate; c is their mean, with the weights that it has in every round."""
         variates, known = run.variates, []
         for i in drawn:
             c_i: Flat = run.spool.values(rules.round, i)[: variates.layout.num_bytes].copy()
@@ -96,8 +96,7 @@ class FirstVariates:
         flat = standing.flat.copy()
         found = recounted(rules, variates.layout, known)
         for k, tensor in zip(run.layout.indices(Purpose.CONTROL), found, strict=True):
-            c = run.layout.array(flat, k)
-            c[...] = from_float64(tensor, run.layout.specs[k].dtype).reshape(c.shape)
+            run.layout.store(flat, k, tensor)
         return replace(standing, flat=flat, c_source=CSource.FROM_VARIATES, total_weight=rules.total_weight)
 
 

@@ -42,9 +42,10 @@ def tell_of_the_end(board: Board, members: Members, run_path: Path, emit: Emit) 
             up_bytes=attendance.up_bytes,
         )
     )
-    names = [member.name for member in members.in_order()]
-    counts = {name: attendance.rounds_of(name) for name in names}
-    emit(TookPart(clients=counts, rounds=attendance.rounds, seats=members.num_clients))
+    names = [] if attendance.unnamed else [member.name for member in members.in_order()]
+    if names:
+        counts = {name: attendance.rounds_of(name) for name in names}
+        emit(TookPart(clients=counts, rounds=attendance.rounds, seats=members.num_clients))
     emit(ResultsReady(model=str(run_path / MODEL), run_dir=str(run_path)))
     if history.rounds_without:
         told = [(each.client, each.rounds, each.reason) for each in history.left_out()]

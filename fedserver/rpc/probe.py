@@ -65,6 +65,6 @@ def _tell_terms(reply: pb.ProbeReply, run: Run) -> None:
     reply.seed, reply.num_clients = config.seed, config.num_clients
     reply.dataset = "" if config.has_task else config.dataset
     reply.rules.CopyFrom(rules_of(config, 1, run.prepared.augment, 0).to_header())
-    reply.down_bytes, reply.up_bytes = run.down.encoded.num_bytes, run.up.encoded.num_bytes
+    reply.down_bytes, reply.up_bytes = run.down.buffer_bytes, run.up.buffer_bytes
     if reply.ByteSize() > MAX_REPLY_BYTES - OTHER_FIELDS_BYTES:
         del reply.model.class_names[:]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
-from contextlib import aclosing
 
 from common.errors import StateError, UnavailableError, UnknownClientError, WireError, printable
 from common.events import Emit
@@ -19,45 +18,35 @@ from fedserver.access.authenticate import Caller
 from fedserver.access.identities import Identities
 from fedserver.access.places import QuickPlaces
 from fedserver.config import RunConfig
-from fedserver.events.clients import ClientLeft, ClientStopped
+from fedserver.events.clients import ClientStopped
 from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
-from fedserver.members.seated import EVICTED
 from fedserver.members.seats import Member
 from fedserver.rpc.broadcast import Made, T, broadcast
-from fedserver.rpc.own_view import seen_by
-from fedserver.rpc.probe import Probes
-from fedserver.rpc.seat import own_data, require_version, seat_reply, write_members, write_seats
-from fedserver.rpc.status import Watching, finished, status_reply
+from fedserver.rpc.operator_calls import OperatorCalls
+from fedserver.rpc.seat import own_data, require_version, seat_reply, write_seats
+from fedserver.rpc.status import finished
 from fedserver.rpc.update import MAX_REASON, rule_name
 from fedserver.rpc.uploads import Uploads
-from fedserver.run.board import Board, Phase
+from fedserver.run.board import Board
 from fedserver.run.round import Declined, Outcome
-from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 MAX_PULLS = 8
 """Calls for a round by one client at a time; those that broke unnoticed count until they are noticed."""
 
 
-class Service:
-    """Answers the messages of clients. Raises a FedError for what it cannot answer."""
+class Service(OperatorCalls):
+    """Answers every call; here are those of clients in a run. Raises a FedError for what it cannot answer."""
 
     def __init__(
         self, config: RunConfig, run_id: str, members: Members, board: Board, traffic: Traffic, emit: Emit
     ) -> None:
-        self._config = config
-        self._run_id = run_id
-        self._members = members
-        self._board = board
-        self._traffic = traffic
-        self._emit = emit
+        super().__init__(config, run_id, members, board, traffic, emit)
         self._uploads = Uploads(members, board, traffic, emit)
         self._broadcasts = QuickPlaces()
         self._pulls: Counter[str] = Counter()
         self._identities = Identities()
-        self._probes = Probes(run_id)
-        self._watching = Watching(board, self._status)
 
     async def join(self, data: bytes, caller: Caller) -> bytes:
         """Gives a seat."""
@@ -168,7 +157,7 @@ class Service:
         with self._traffic.call("UpdateProgress", caller.peer) as call:
             request = call.request(pb.UpdateProgressRequest, data)
             member = self._member(request.run_id, request.client, caller)
-            part = self._part(member, request.round, request.update_id)
+            part = self._board.part(member.index, request.round, request.update_id)
             if part is not None:
                 part.begin()
             tensor, offset = part.position if part is not None else START
@@ -190,58 +179,8 @@ class Service:
                 )
             return call.reply(pb.RenewReply())
 
-    async def evict(self, data: bytes, caller: Caller) -> bytes:
-        """Takes a member out of the run, at the operator's word."""
-        with self._traffic.call("Evict", caller.peer) as call:
-            request = call.request(pb.EvictRequest, data)
-            caller.require_operator()
-            member = self._members.get(request.client)
-            self._members.evict(member, self._board.number)
-            write_members(self._board.require_run(), self._members)
-            self._leave(member, EVICTED)
-            return call.reply(pb.EvictReply())
-
     def refuse(self, credential: str, reason: str) -> None:
         """A credential is not good any more: nobody waits for the client that has none but this."""
         name = self._identities.client_of(credential)
         if name in self._members.by_name:
             self._leave(self._members.get(name), reason)
-
-    def _leave(self, member: Member, reason: str, rule: str = "") -> None:
-        """No round that has enough others waits for this client until it joins again."""
-        if self._members.leave(member, reason, rule):
-            self._emit(ClientLeft(client=member.name, reason=reason, rule=rule))
-            self._members.presence.told(member.index)
-        self._board.look_again()
-        if self._board.phase is Phase.FINISHED:
-            self._board.tell(member.name)
-
-    def _part(self, member: Member, r: int, update_id: str) -> Upload | None:
-        """What has come so far of an update for the open round."""
-        current = self._board.round
-        if current is None or current.number != r:
-            return None
-        return self._board.require_run().spool.part(member.index, update_id)
-
-    async def probe(self, data: bytes, caller: Caller) -> bytes:
-        """Tells a client what to expect, and changes nothing."""
-        with self._traffic.call("Probe", caller.peer) as call:
-            request = call.request(pb.ProbeRequest, data)
-            return call.reply(self._probes.answer(request, caller, self._board.run))
-
-    async def status(self, data: bytes, caller: Caller) -> bytes:
-        """What the run is doing; a client sees its own part only."""
-        with self._traffic.call("Status", caller.peer) as call:
-            call.request(pb.StatusRequest, data)
-            return call.reply(seen_by(caller, self._status()))
-
-    async def watch_status(self, data: bytes, caller: Caller) -> AsyncGenerator[bytes, None]:
-        """The same whenever it has changed, until the run is over."""
-        with self._traffic.call("WatchStatus", caller.peer) as call:
-            request = call.request(pb.WatchStatusRequest, data)
-            async with aclosing(self._watching.replies(caller, request.most_replies)) as replies:
-                async for reply in replies:
-                    yield call.reply(reply)
-
-    def _status(self) -> pb.StatusReply:
-        return status_reply(self._run_id, self._config, self._board, self._members, self._traffic)

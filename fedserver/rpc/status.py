@@ -94,8 +94,7 @@ def finished(board: Board, name: str) -> pb.Finished:
 
 
 def _clients(board: Board, members: Members) -> list[pb.ClientStatus]:
-    counted = board.run.variates.counted if board.run is not None else {}
-    gone = members.gone
+    counted, gone = board.counted, members.gone
     waiting = [pb.ClientStatus(name=name, state="waiting") for name in members.waiting]
     return waiting + [
         pb.ClientStatus(

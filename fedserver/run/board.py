@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,6 +15,7 @@ from fedserver.members.attendance import Attendance
 from fedserver.run.round import Answer, Outcome, Round
 from fedserver.run.run import Run
 from fedserver.store.history import History
+from fedserver.store.spool import Upload
 
 
 class Phase(Enum):
@@ -24,6 +25,11 @@ class Phase(Enum):
     WAITING = auto()
     TRAINING = auto()
     FINISHED = auto()
+
+    @property
+    def word(self) -> str:
+        """As live.json has it."""
+        return self.name.lower()
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,11 @@ class Board:
     def history(self) -> History:
         """Of the rounds that count."""
         return self.run.run_dir.history if self.run is not None else History()
+
+    @property
+    def counted(self) -> Mapping[int, int]:
+        """The last round that each client's update counted in, by client; none while the run is prepared."""
+        return self.run.variates.counted if self.run is not None else {}
 
     @property
     def number(self) -> int:
@@ -132,6 +143,16 @@ class Board:
         if r < current or self.phase is Phase.FINISHED:
             return Outcome.LATE
         return self.round.outcome(i)
+
+    def answer_of(self, i: int) -> Answer | None:
+        """What client i has answered to the open round, or the last one."""
+        return self.round.answers.get(i) if self.round is not None else None
+
+    def part(self, i: int, r: int, update_id: str) -> Upload | None:
+        """What has come so far of an update of client i, if round r is open."""
+        if self.round is None or self.round.number != r:
+            return None
+        return self.require_run().spool.part(i, update_id)
 
     def answer(self, i: int, answer: Answer) -> Outcome:
         """Takes an answer to the open round."""

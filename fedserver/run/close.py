@@ -47,7 +47,7 @@ def close(
             choice=folded.choice,
         )
     )
-    run.run_dir.history.add(record)
+    run.run_dir.remember([record])
     to_sync = [*written, *run.run_dir.lines, *variates.staged()]
     for i in closed.counted:
         variates.count(i, r)
@@ -144,4 +144,4 @@ def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:
     """||c|| and every ||c_i|| as the round leaves them."""
     layout = run.layout
     c = norm(layout.array(flat, k) for k in layout.indices(Purpose.CONTROL))
-    return Norms(c=c, clients={names[i]: size for i, size in run.variates.norms.items()})
+    return Norms(c=c, clients=run.variates.norms_by_name(names))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from common.server_step.recount import recounted
 from common.server_step.rules import Rules
 from common.server_step.step import CSource
-from common.tensors.layout import Purpose, from_float64
+from common.tensors.layout import Purpose
 from fedserver.members.seated import Seated
 from fedserver.run.prepare import Standing
 from fedserver.run.run import Run
@@ -27,8 +27,7 @@ def without_evicted(run: Run, standing: Standing, members: Seated, rules: Rules)
     found = recounted(rules, run.variates.layout, known)
     flat, h = standing.flat.copy(), standing.h
     for k, tensor in zip(run.layout.indices(Purpose.CONTROL), found, strict=False):
-        c = run.layout.array(flat, k)
-        c[...] = from_float64(tensor, run.layout.specs[k].dtype).reshape(c.shape)
+        run.layout.store(flat, k, tensor)
     if h:
         h = dict(zip(run.layout.indices(Purpose.MODEL), found, strict=True))
     return replace(

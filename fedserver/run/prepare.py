@@ -75,7 +75,7 @@ async def prepare(
             "use --variates explicit"
         )
     if rules.warm_variates and not layout.indices(Purpose.CONTROL):
-        raise ConfigError("--warm-variates needs parameters in S_svr, and --svr selects none")
+        raise ConfigError("--warm-variates needs parameters in S_svr, which is empty before round 1")
     method, (down, up) = rules.method, encodings(config, layout)
     beside = Layout([*method.variates(widest).specs, *classes.frozen.specs])
     require_announceable(*encodings(config, widest), beside)
@@ -223,9 +223,9 @@ def resume(run: Run, x0: Flat, emit: Emit) -> tuple[Run, Standing]:
             found.choice,
         )
         run.checkpoints.drop_after(found.round)
-    recorded = run.run_dir.go_back(standing.round, emit)
+    recorded = run.run_dir.go_back(standing.round, run.checkpoints.lacking, emit)
     closings = [run.checkpoints.closing(r) for r in run.checkpoints.rounds() if r not in recorded]
-    run.run_dir.history.restore([*run.run_dir.records(), *(each for each in closings if each is not None)])
+    run.run_dir.remember([*run.run_dir.records(), *(each for each in closings if each is not None)])
     if found is not None:
         run.run_dir.write_state(run.layout, found.flat, found.round)
     if not run.run_dir.finished():

@@ -5,7 +5,7 @@ note: the round, the round that counts for every client, and how the round went.
 It is synced together with all that it refers to: what a power cut tears before that has not counted, and is
 known by its checksum.
 The note grows with the number of clients, some 70 bytes each, but not with clients times tensors. The c_i are
-in the ledger, one file per client and round. Writing the checkpoint is what makes a round count:
+the variates, one file per client and round. Writing the checkpoint is what makes a round count:
 what else the run directory says about it can be made from it again.
 """
 
@@ -72,6 +72,9 @@ class Checkpoint:
 
 class Checkpoints:
     """The folder of checkpoints of a run."""
+
+    lacking = 0
+    """Rounds that may have a record before they have a checkpoint."""
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
@@ -207,7 +210,9 @@ class Checkpoints:
 
 
 class LateCheckpoints(Checkpoints):
-    """Written beside the next round, for a run that ends with its process: nobody goes on from them."""
+    """Written while the next round goes on, for a simulation: after a kill it does one round more again."""
+
+    lacking = 1
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         super().__init__(folder, layout)

@@ -42,9 +42,10 @@ def _in_notes(run_dir: Path) -> Iterator[RoundTraffic]:
 
 
 def in_todays_form(record: RoundRecord, seats: Iterable[Seat]) -> RoundRecord:
-    """A round's record with the norms of the c_i by name."""
+    """A round's record with the norms of the c_i by name and, if all clients are in it, with who that is."""
     if record.format > 1:
         return record
     names = {str(seat.index): seat.name for seat in seats}
-    clients = {names.get(i, i): size for i, size in record.norms.clients.items()}
-    return replace(record, format=FORMAT, norms=replace(record.norms, clients=clients))
+    norms = {names.get(i, i): size for i, size in record.norms.clients.items()}
+    took_part = tuple(names.values()) if record.updates == len(names) else ()
+    return replace(record, format=FORMAT, clients=took_part, norms=replace(record.norms, clients=norms))

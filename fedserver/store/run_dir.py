@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -38,10 +39,10 @@ from common.tensors import safetensors_files
 from common.tensors.classes import FrozenTensors
 from common.tensors.layout import Flat, Layout, Purpose
 from fedserver.config import RunConfig
-from fedserver.settings import about
 from fedserver.store.first_format import in_todays_form, separate_traffic
 from fedserver.store.history import History
 from fedserver.store.salvage import round_of_record, salvage
+from fedserver.store.same_settings import differences
 
 MODEL = "model.safetensors"
 CONTROL = "control.safetensors"
@@ -57,7 +58,7 @@ class RunDir:
         self.previous: RunRecord | None = None
         """config.json of the run that goes on here; None for a new one."""
         self.frozen: FrozenTensors | None = None
-        """What model.safetensors has beside x."""
+        """What model.safetensors has besides x."""
         self._config: RunRecord | None = None
         self.history = History()
         """Of all rounds that count."""
@@ -88,7 +89,7 @@ class RunDir:
             for name in (CONFIG, MODEL, ROUNDS, TRAFFIC_LINES, CKA):
                 there = (path / name).exists() and (path / name).stat().st_size > 0
                 if self.previous is None and there:
-                    raise ConfigError(f"--run-dir {path} already holds {name}; choose a new directory")
+                    raise ConfigError(f"--run-dir {path} {self._left(name, resume)}")
             shutil.rmtree(path / "spool", ignore_errors=True)
             if self.previous is None:
                 # Left by a server that ended before its clients were seated.
@@ -98,39 +99,34 @@ class RunDir:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def _left(self, name: str, resume: bool) -> str:
+        if resume:
+            return f"has {name}, but {CONFIG} is missing; put a copy of it back, or choose a new directory"
+        return f"already holds {name}; choose a new directory"
+
     def _unwritable(self, error: OSError) -> StateError:
         return StateError(f"--run-dir {self.path} cannot be written: {error.strerror}; choose another")
 
     def require_same_settings(self, config: RunConfig) -> None:
-        """Raises if the run that goes on here has other settings, and says which.
-
-        A setting that did not exist yet when the run began has the value that it has if nobody gives it.
-        """
-        if self.previous is None:
-            return
-        words = {each.name: about(each).word_for_none for each in fields(RunConfig)}
-        before = {
-            name: words.get(name) or None if value is None else value
-            for name, value in self.previous.settings.items()
-        }
-        then, now = RunConfig().as_dict() | before, config.as_dict()
-        different = [
-            f"--{name.replace('_', '-')} was {value!r}"
-            + (f" and is {now[name]!r}" if name in now else ", which this release does not know")
-            for name, value in then.items()
-            # An earlier release has written null where this one has a word for it.
-            if name not in now or value not in (now[name], getattr(config, name))
-        ]
+        """Raises if the run that goes on here has other settings, and says which."""
+        different = [] if self.previous is None else differences(self.previous, config)
         if different:
             raise ConfigError(
                 f"--run-dir {self.path} holds a run with other settings: {'; '.join(different)}; "
                 "give the same, or choose a new directory"
             )
 
-    def go_back(self, last: int, emit: Emit) -> set[int]:
-        """Drops what was written of rounds later than `last`, or is damaged; returns which have a record."""
+    def go_back(self, last: int, lacking: int, emit: Emit) -> set[int]:
+        """Drops what was written of rounds later than `last`, or is damaged; returns which have a record.
+
+        Raises instead where there must have been a checkpoint: more than `lacking` rounds have a record.
+        """
         assert self.previous is not None, "only a run that goes on goes back"
         salvage(self.path / ROUNDS, round_of_record, emit)
+        recorded = max((record.round for record in read_rounds(self.path)), default=0)
+        if not last and recorded > lacking:
+            how = "put checkpoints/ back, or start anew in another --run-dir"
+            raise StateError(f"{self.path}: {ROUNDS} has {recorded} rounds, but no checkpoint is left; {how}")
         salvage(self.path / TRAFFIC_LINES, round_of_line, emit)
         salvage(self.path / CKA, round_of_line, emit)
         separate_traffic(self.path, last)
@@ -149,6 +145,10 @@ class RunDir:
         if ordered != found:
             json_files.write_lines(self.path / ROUNDS, ordered)
         return ordered
+
+    def remember(self, records: Iterable[RoundRecord]) -> None:
+        """Rounds count, and are in what models say of themselves."""
+        self.history.restore(records)
 
     def _of_today(self, record: RoundRecord) -> RoundRecord:
         return in_todays_form(record, self.previous.clients if self.previous is not None else ())

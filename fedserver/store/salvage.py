@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from common.atomic import replacing
-from common.errors import StateError
+from common.errors import LaterReleaseError
 from common.events import Emit
 from common.records import form
 from common.records.base import FormError
@@ -56,7 +56,7 @@ def round_of_record(line: bytes) -> int | None:
         return form.read(RoundRecord, json.loads(line)).round
     except FormError as error:
         if error.advice:
-            raise StateError(f"rounds.jsonl: {error}; {error.advice}") from error
+            raise LaterReleaseError(f"rounds.jsonl: {error}; {error.advice}") from error
         return None
     except (ValueError, RecursionError):
         return None

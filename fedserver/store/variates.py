@@ -103,6 +103,10 @@ class Variates:
             elif r != self.counted.get(i):
                 path.unlink()
 
+    def norms_by_name(self, names: Mapping[int, str]) -> dict[str, float | None]:
+        """||c_i|| by the name of the client, as a record has it."""
+        return {names[i]: size for i, size in self.norms.items()}
+
     def lost(self, i: int, held: Container[int]) -> Flat | None:
         """The variate of a client that holds those of these rounds, where it has not the one that counts."""
         if i not in self.counted or not self.layout.specs:
@@ -201,10 +205,10 @@ class Variates:
         return new
 
     def _path(self, i: int, r: int) -> Path:
-        return ledger_path(self._folder, i, r)
+        return variate_path(self._folder, i, r)
 
 
-def ledger_path(folder: Path, i: int, r: int) -> Path:
+def variate_path(folder: Path, i: int, r: int) -> Path:
     """Where the variate is that client i has after its update for round r, as long as it counts."""
     return folder / f"client-{i:05d}-round-{r:06d}.safetensors"
 

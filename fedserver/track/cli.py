@@ -1,4 +1,4 @@
-"""`fedserver track`, and the flags of `fedserver run` for what runs beside it."""
+"""`fedserver track`, and the flags of `fedserver run` for its companions."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def track(run_dir: Path, targets: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What is to run beside a server, each in a process of its own."""
+class Companions:
+    """What is to run beside a server, each in a process of its own: see `common.processes.companion`."""
 
     prometheus: str | None
     track: tuple[str, ...]
@@ -60,13 +60,13 @@ class Beside:
             yield
 
 
-def beside_options(section: str) -> Callable[[Any], Any]:
-    """The flags of `fedserver run`, which gets what they ask for as `beside`."""
+def companion_options(section: str) -> Callable[[Any], Any]:
+    """The flags of `fedserver run`, which gets what they ask for as `companions`."""
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def command(*args: Any, prometheus: str | None, track: tuple[str, ...], **kwargs: Any) -> Any:
-            return function(*args, beside=Beside(prometheus, track), **kwargs)
+            return function(*args, companions=Companions(prometheus, track), **kwargs)
 
         command = commandline.option(
             section,
@@ -87,7 +87,7 @@ def beside_options(section: str) -> Callable[[Any], Any]:
 
 @contextmanager
 def _metrics(run_dir: Path, address: str, insecure: bool, emit: Emit) -> Iterator[None]:
-    from fedserver.events.beside import MetricsServed
+    from fedserver.events.companions import MetricsServed
     from fedserver.metrics.serving import PATH, listen
 
     access_cli.require_address("--prometheus", address)
@@ -100,7 +100,7 @@ def _metrics(run_dir: Path, address: str, insecure: bool, emit: Emit) -> Iterato
 
 @contextmanager
 def _trackers(run_dir: Path, track: tuple[str, ...], emit: Emit) -> Iterator[None]:
-    from fedserver.events.beside import Tracked
+    from fedserver.events.companions import Tracked
     from fedserver.track.tracker import target
 
     targets = [str(target("--track", text)) for text in dict.fromkeys(track)]

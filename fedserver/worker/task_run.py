@@ -29,7 +29,7 @@ def task_model(config: RunConfig) -> ModelSpec:
 
 
 def of_task(config: RunConfig) -> dict[str, Any]:
-    """What `Prepared` has beside the model."""
+    """What `Prepared` has besides the model."""
     require_images(config.example_shape, bool(config.augment))
     mean, std = config.normalisation
     return {

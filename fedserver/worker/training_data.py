@@ -31,7 +31,8 @@ def shards_of(config: RunConfig, labels: datasets.Labels) -> list[Indices]:
     """From a file, or drawn."""
     if config.partition is not None:
         return read_partition(Path(config.partition), config.num_clients, len(labels))
-    return dirichlet_partition(labels, config.num_clients, config.alpha, config.seed)
+    equal = config.equal_shards
+    return dirichlet_partition(labels, config.num_clients, config.alpha, config.seed, equal=equal)
 
 
 @dataclass(frozen=True)

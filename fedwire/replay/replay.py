@@ -20,7 +20,7 @@ from common.server_step.rules import Rules
 from common.server_step.step import CSource, ServerStep, reweighted
 from common.server_step.updates import ReadUpdate, UpdateReader
 from common.tensors import safetensors_files
-from common.tensors.layout import Flat, Layout, Purpose, from_float64
+from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.messages import is_gradient
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.replay.captured_rounds import MODEL, CapturedRound, CapturedRounds
@@ -85,8 +85,7 @@ class Replay:
             control = first.layout.part(Purpose.CONTROL)
             c = control.allocate()
             for k, tensor in enumerate(recounted(first.rules, control, known)):
-                array = control.array(c, k)
-                array[...] = from_float64(tensor, control.specs[k].dtype).reshape(array.shape)
+                control.store(c, k, tensor)
             differing = _differing(control, c, after.flat[after.model_bytes :], range(len(control.specs)))
         except (DataError, WireError) as error:
             return Verdict(0, len(ups), None, "nothing", [str(error)])

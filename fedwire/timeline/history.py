@@ -16,7 +16,7 @@ Cell = tuple[int, str, str, str]
 
 @dataclass(frozen=True)
 class Sign:
-    """Something that a client or the server said, beside attempts."""
+    """Something that a client or the server said, apart from attempts."""
 
     kind: str
     """join, pull, resend, going or finished."""

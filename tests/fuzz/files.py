@@ -80,7 +80,7 @@ def _folder(name: str) -> Path:
 
 
 def checkpoint(data: bytes) -> None:
-    """The only checkpoint of a run that goes on, with the ledger it names."""
+    """The only checkpoint of a run that goes on, with the variates it names."""
     folder = _folder("checkpoints")
     checkpoints = Checkpoints(folder, known.LAYOUT)
     (folder / "round-000001.safetensors").write_bytes(data)
@@ -190,7 +190,7 @@ def _go_on(folder: Path) -> None:
         if found.previous is not None:
             Members(2).restore(restored(found.previous.clients, known.PREPARED.shards), None)
             found.require_same_settings(RunConfig())
-            found.go_back(1, unheard)
+            found.go_back(1, 0, unheard)
             found.records()
 
 

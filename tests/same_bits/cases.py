@@ -6,7 +6,7 @@ SHARDS = {"clients": [list(range(700)), list(range(700, 1000)), list(range(1000,
 """What shards.json in the folder of every run holds: without it all shards have the same size."""
 NUM_CLIENTS = len(SHARDS["clients"])
 COMMON = f"--dataset digits --num-clients {NUM_CLIENTS} --batch-size 64 --seed 7 --eval-every 0"
-"""Flags of every case; each says the number of rounds and what it needs beside."""
+"""Flags of every case; each says the number of rounds and what it needs besides."""
 
 CASES = {
     "fedpvr": "--rounds 3",

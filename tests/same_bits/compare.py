@@ -94,7 +94,7 @@ def _compare_round(before: dict[str, Any], after: dict[str, Any], found: Compari
 
 
 def _note_the_rest(before: list[dict[str, Any]], after: list[dict[str, Any]], found: Comparison) -> None:
-    """What may differ: bytes beside payload, payload that one of them does not count, figures."""
+    """What may differ: bytes other than payload, payload that one of them does not count, figures."""
     for direction in DIRECTIONS:
         old, new = (
             sum((Counter(_bytes(r, direction)) for r in rounds), Counter()) for rounds in (before, after)

@@ -1,1 +1,1 @@
-"""What is found out about x and the clients' models beside accuracy and loss, by the process with torch."""
+"""What is found out about x and the clients' models besides accuracy and loss, by the process with torch."""

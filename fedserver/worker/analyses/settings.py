@@ -1,4 +1,4 @@
-"""The settings that say what is found out about x and the clients' models beside accuracy and loss."""
+"""The settings that say what is found out about x and the clients' models besides accuracy and loss."""
 
 from __future__ import annotations
 

@@ -495,8 +495,8 @@ class RoundHeader(_message.Message):
     """
     algorithm: _builtins.str
     """By name; a client that does not know it leaves. Behind it, each after a "+", what else a client must know to
-    compute what is meant: momentum-on, weight-decay, clip-norm, warm-variates. A release without it knows no such
-    algorithm, and leaves.
+    compute what is meant: momentum-on, weight-decay, clip-norm, warm-variates, svr-auto. A release without it knows no
+    such algorithm, and leaves.
     """
     prox_weight: _builtins.float
     """Weight of y_i - x in the local gradient: mu of FedProx, alpha of FedDyn."""
@@ -1375,7 +1375,7 @@ class StatusReply(_message.Message):
     needed: _builtins.int
     """Clients that the run starts with."""
     others: _builtins.int
-    """Clients that are here beside those listed. An operator, and everybody where nobody is asked who he is, sees all; a
+    """Clients that are here besides those listed. An operator, and everybody where nobody is asked who he is, sees all; a
     client sees its own row and traffic, and no sums.
     """
     rounds_without: _builtins.int

@@ -1,4 +1,4 @@
-"""Events of what runs beside a server."""
+"""Events of the companions of a server: processes that run beside it."""
 
 from __future__ import annotations
 

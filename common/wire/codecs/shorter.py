@@ -1,68 +1,17 @@
-"""How the elements of a tensor become bytes: as they are, as shorter numbers, or only the largest of them.
-
-A codec works on one-dimensional float32 or float64 arrays and computes in their dtype with plain elementwise
-operations, so that whoever decodes gets the same numbers to the bit. Rounding to int8 is stochastic and
-therefore right on average; what any lossy codec leaves out of an update its sender adds to the next one.
-"""
+"""Every element as a shorter number."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from common.errors import WireError
 from common.tensors.layout import BLOCK, Array, Flat, from_float64, to_float64
+from common.wire.codecs.base import Codec
 
 SCALED = 2048
 """Elements that share a scale in int8: small enough that an outlier spoils few of its neighbours."""
-MAX_INDEXED = (1 << 32) - 1
-"""Elements that the four bytes of an index in top-k can tell apart."""
 MAX_HALF, _MAX_BRAIN = 65504.0, 3.3895313892515355e38
-
-
-@dataclass(frozen=True)
-class Codec:
-    """The elements as they are. Other codecs override what they do otherwise.
-
-    The fields of a codec are its parameters, by the names that they have in a manifest.
-    """
-
-    number: ClassVar[int] = 1
-    """What manifests call it."""
-    name: ClassVar[str] = "fp32"
-    """What messages and views call it."""
-    setting_names: ClassVar[tuple[str, ...]] = ("fp32",)
-    """What settings call it, for tensors of any purpose."""
-    lossy: ClassVar[bool] = False
-
-    @classmethod
-    def named(cls, setting: str, num_elements: int) -> Codec | None:
-        """The codec that a setting names, for a tensor of this size; None if that is another one."""
-        return cls() if setting in cls.setting_names else None
-
-    @classmethod
-    def announced(cls, num_elements: int, block: int, kept: int) -> Codec | None:
-        """The codec with the parameters that a peer announces; None if they make no sense."""
-        return cls()
-
-    def num_bytes(self, num_elements: int, itemsize: int) -> int:
-        """Bytes that this many elements take."""
-        return num_elements * itemsize
-
-    def max_error(self, largest: float) -> float:
-        """The most that coding may change an element of a tensor whose elements are at most this large."""
-        return largest if self.lossy else 0.0
-
-    def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
-        """Writes elements as bytes."""
-        out[:] = values.view(np.uint8)
-
-    def decode(self, raw: Flat, out: Array) -> None:
-        """Reads elements from bytes; raises a WireError for bytes that mean nothing."""
-        out.view(np.uint8)[:] = raw
 
 
 class Half(Codec):
@@ -174,77 +123,3 @@ class Int8(Codec):
             part = bytes_[elements].astype(out.dtype)
             part *= np.repeat(scales[blocks], self.block)[: len(part)]
             out[elements] = part
-
-
-def top_share(setting: str) -> float | None:
-    """F of topk:F, None for any other setting."""
-    kind, _, text = setting.partition(":")
-    try:
-        share = float(text)
-    except ValueError:
-        return None
-    return share if kind == "topk" and 0 < share < 1 else None
-
-
-@dataclass(frozen=True)
-class TopK(Codec):
-    """Only the elements that are largest in magnitude, with their indices."""
-
-    kept: int
-    number = 5
-    name = "topk"
-    setting_names = ()
-    lossy = True
-
-    @classmethod
-    def named(cls, setting: str, num_elements: int) -> Codec | None:
-        """topk:F takes the share F, rounded up."""
-        share = top_share(setting)
-        if share is None or num_elements > MAX_INDEXED:
-            return None
-        return cls(max(1, math.ceil(share * num_elements)))
-
-    @classmethod
-    def announced(cls, num_elements: int, block: int, kept: int) -> Codec | None:
-        """Not more are kept than there are."""
-        return cls(kept) if 1 <= kept <= num_elements <= MAX_INDEXED else None
-
-    def num_bytes(self, num_elements: int, itemsize: int) -> int:
-        """An index and a float32 each."""
-        return 8 * self.kept
-
-    def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
-        """Picks the largest and sorts them by index."""
-        largest = np.argpartition(np.abs(values), len(values) - self.kept)[len(values) - self.kept :]
-        largest.sort()
-        out[: 4 * self.kept].view("<u4")[:] = largest
-        out[4 * self.kept :].view("<f4")[:] = values[largest]
-
-    def decode(self, raw: Flat, out: Array) -> None:
-        """Zero but for what was kept."""
-        indices = raw[: 4 * self.kept].view("<u4")
-        if not np.all(indices[1:] > indices[:-1]) or int(indices[-1]) >= len(out):
-            raise WireError.broken_contract(f"indices must rise and stay below {len(out)}")
-        out[:] = 0
-        out[indices] = raw[4 * self.kept :].view("<f4")
-
-
-class Derived(Codec):
-    """Nothing is sent; the receiver computes the tensor."""
-
-    number, name = 6, "derived"
-    setting_names = ()
-
-    def num_bytes(self, num_elements: int, itemsize: int) -> int:
-        """None."""
-        return 0
-
-    def encode(self, values: Array, out: Flat, random: np.random.Generator) -> None:
-        """Nothing to write."""
-
-    def decode(self, raw: Flat, out: Array) -> None:
-        """Zero until it is computed."""
-        out[...] = 0
-
-
-RAW, DERIVED = Codec(), Derived()
