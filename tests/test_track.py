@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 
 from common.errors import ConfigError
 from common.events import unheard
+from common.live.view import RunView
 from common.records.rounds import read_rounds
 from common.records.run import read_run_record
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.track import tracker
-from fedserver.track.follow import tell_all
+from fedserver.track.follow import Following, follow, tell_all
 from fedserver.track.scalars import scalars
 from fedserver.track.tensorboard_files import open_tracker
 from fedserver.track.tracker import Kind, Target, target
@@ -93,6 +95,24 @@ def test_a_tracker_beside_a_server_goes_on_after_both_were_killed(federation: Fe
     run, folder = federation.folder / "run", federation.folder / "tb"
     assert written(folder, run) == approximately(expected(run))
     assert set(times_told(folder).values()) == {1}
+
+
+def test_only_one_process_at_a_time_tells_a_tracker_of_a_run(simulated: Path, tmp_path: Path) -> None:
+    """That of a killed server is waited for; then nothing is left to tell."""
+    to = Target("tensorboard", str(tmp_path))
+    view = RunView(simulated)
+    view.refresh()
+    first = Following(to, view, wait=False)
+    first.tell()
+    refused = invoke("fedserver", "track", str(simulated), "--to", str(to))
+    assert refused.stderr == f"Error: another process tells {to} of this run; wait for it to end\n"
+    second = threading.Thread(target=follow, args=(simulated, [to], lambda _: True, print))
+    second.start()
+    assert second.is_alive()
+    first.close()
+    second.join(60)
+    assert not second.is_alive()
+    assert set(times_told(tmp_path).values()) == {1}
 
 
 def times_told(folder: Path) -> Counter[tuple[str, int]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from common.errors import FedError, StateError
 from common.live.view import RunView
+from common.locks import lock
 from common.records.run import CONFIG
 from fedserver.track.tracker import Once, Target, Tracker
 
@@ -19,11 +22,17 @@ CLOSED = "round_closed"
 
 
 class Following:
-    """One run and one tracker, which is opened once there is something to tell."""
+    """One run and one tracker, which is opened once there is something to tell.
 
-    def __init__(self, target: Target, view: RunView) -> None:
+    Only one process at a time tells a tracker of a run: that of a killed server may still be at it when the
+    next one's begins, and each would know nothing of what the other writes.
+    """
+
+    def __init__(self, target: Target, view: RunView, *, wait: bool) -> None:
         self._target = target
         self._view = view
+        self._wait = wait
+        self._turn: IO[bytes] | None = None
         self._tracker: Tracker | None = None
         self._once: Once | None = None
 
@@ -32,15 +41,28 @@ class Following:
         config = self._view.config
         if config is None or not self._view.rounds:
             return 0
+        if self._turn is None:
+            self._turn = self._take_turn()
         if self._tracker is None or self._once is None:
             self._tracker = self._target.open(self._view.path, config)
             self._once = Once(self._tracker)
         return self._once.tell(self._view.rounds.values(), _times(self._view))
 
+    def _take_turn(self) -> IO[bytes]:
+        name = f".track-{zlib.crc32(str(self._target).encode()):08x}.lock"
+        turn = (self._view.path / name).open("ab")
+        if not lock(turn, wait=self._wait):
+            turn.close()
+            raise StateError(f"another process tells {self._target} of this run; wait for it to end")
+        return turn
+
     def close(self) -> None:
         """No more comes from this process."""
         if self._tracker is not None:
             self._tracker.close(finished=self._view.finished)
+        if self._turn is not None:
+            self._turn.close()
+            self._turn = None
 
     def forget(self) -> None:
         """After an error nobody knows what the tracker has: it is read back the next time."""
@@ -55,7 +77,7 @@ def tell_all(run_dir: Path, targets: Sequence[Target]) -> dict[Target, int]:
         raise StateError(f"{run_dir} holds no run; a run directory has {CONFIG}")
     told = {}
     for target in targets:
-        following = Following(target, view)
+        following = Following(target, view, wait=False)
         told[target] = following.tell()
         following.close()
     return told
@@ -69,7 +91,7 @@ def follow(
 ) -> None:
     """Tells trackers of every round until `is_left`, and then of what is missing. Each fails for itself."""
     view = RunView(run_dir)
-    followings = {target: Following(target, view) for target in targets}
+    followings = {target: Following(target, view, wait=True) for target in targets}
     waits = dict.fromkeys(targets, 0.0)
     left, news = False, True
     while True:
