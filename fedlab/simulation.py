@@ -41,7 +41,7 @@ from fedserver.config import RunConfig
 from fedserver.federation import Federation, assemble, continued
 from fedserver.live.event_log import EventLog
 from fedserver.live.live_file import LiveFile
-from fedserver.live.snapshot import Frame, LiveNews, Snapshots
+from fedserver.live.snapshot import Constants, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.store.run_dir import RunDir
 
@@ -73,7 +73,7 @@ def simulate(
             emit(Computing(run=run_id, device=str(here.device), autocast=here.autocast))
         loop = stack.enter_context(Loop())
         federation = loop.call(_assembled(config, run_id, run_dir, worker, emit))
-        with loop.inside(LiveFile(run_path, Snapshots(Frame(run_id, config), federation, news))):
+        with loop.inside(LiveFile(run_path, Snapshots(Constants(run_id, config), federation, news))):
             _run(config, federation, loop, troupe, emit)
         forget_all(run_path)
         run_dir.write_traffic(federation.traffic.whole())

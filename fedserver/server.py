@@ -29,7 +29,7 @@ from fedserver.events.run import Listening, RunStarted, RunStopped
 from fedserver.federation import Federation, assemble, continued
 from fedserver.live.event_log import EventLog
 from fedserver.live.live_file import LiveFile
-from fedserver.live.snapshot import Frame, LiveNews, Snapshots
+from fedserver.live.snapshot import Constants, LiveNews, Snapshots
 from fedserver.results.summary import tell_of_the_end
 from fedserver.rpc import health
 from fedserver.rpc.endpoint import Endpoint
@@ -104,8 +104,8 @@ async def serve(
         await server.start()
         address = f"{listen.rpartition(':')[0]}:{port}"
         _tell_of_the_start(config, run_id, run_path, address, emit)
-        frame = Frame(run_id, config, address, access.tls_files[0] if tls is not None else None)
-        async with LiveFile(run_path, Snapshots(frame, federation, news)) as live:
+        constants = Constants(run_id, config, address, access.tls_files[0] if tls is not None else None)
+        async with LiveFile(run_path, Snapshots(constants, federation, news)) as live:
             try:
                 number = await _run_until(stopped, federation, RETURN_S if run_dir.finished() else FAREWELL_S)
             finally:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import common
+from common.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("common", "fedserver", "fedclient", "fedwire", "fedlab")
@@ -258,6 +259,38 @@ def _owner(node: ast.Attribute) -> ast.expr:
     while isinstance(owner, ast.Call | ast.Subscript):
         owner = owner.func if isinstance(owner, ast.Call) else owner.value
     return owner
+
+
+def test_nothing_outside_asks_which_algorithm_runs() -> None:
+    """Tables of the paper do, and nobody else: what differs is a property of the algorithm."""
+    places = ("common/algorithms", "fedlab/paper", "fedlab/theory")
+    asked = [
+        f"{path}:{node.lineno}"
+        for path in FILES
+        if not _is_in(path, places)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Compare)
+        for side in (node.left, *node.comparators)
+        if isinstance(side, ast.Constant) and side.value in set(ALGORITHMS)
+    ]
+    assert not asked
+
+
+def test_only_those_sleep_in_the_rounds_path_who_have_nothing_to_wait_on() -> None:
+    sleeping = {
+        str(path)
+        for path in FILES
+        if _is_in(path, ROUND_PATH)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Attribute) and node.attr == "sleep"
+    }
+    assert sleeping == {
+        "fedclient/policy/gate.py",  # For a file that a person of the site writes.
+        "fedclient/run/daemon.py",  # Before it calls a server again that was away.
+        "fedclient/run/turn.py",  # The same for an update that was damaged on its way.
+        "fedserver/live/live_file.py",  # Between two pictures of the run for people.
+        "fedserver/run/supervision.py",  # After a look at all clients, however often it is called.
+    }
 
 
 def test_the_installed_common_is_ours() -> None:

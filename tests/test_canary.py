@@ -14,7 +14,7 @@ from common.events import unheard
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from fedserver.events.canary import CanaryAnswer
-from fedserver.rehearsal.report import Heard
+from fedserver.rehearsal.report import ClientAnswer
 from fedserver.run.round import Excused, Update
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address
@@ -169,10 +169,10 @@ def test_a_client_killed_in_a_rehearsal_takes_part_in_it_once_more(
 
 def test_rows_of_the_table() -> None:
     update = Update("a", 4, steps=3, examples=7, loss=0.5, train_seconds=1.25, pull_seconds=0.75)
-    row = Heard("a", 7, update, up_s=2.0).row()
+    row = ClientAnswer("a", 7, update, up_s=2.0).row()
     assert row.text().endswith("go     down  0.75 s  train  1.25 s  up  2.00 s  loss 0.5000  7 examples")
-    older = Heard("a", 7, Update("a", 4, 3, 7, 0.5), up_s=2.0).row()
+    older = ClientAnswer("a", 7, Update("a", 4, 3, 7, 0.5), up_s=2.0).row()
     assert "down       -  train" in older.text(), "an earlier release does not tell"
-    lost = Heard("b", 7, Excused("b", "no answer in time"), up_s=0.0).row()
+    lost = ClientAnswer("b", 7, Excused("b", "no answer in time"), up_s=0.0).row()
     assert lost == CanaryAnswer(client="b", examples=7, reason="no answer in time")
     assert lost.level > row.level

@@ -22,7 +22,7 @@ import fedserver
 from common.data import datasets
 from common.data.batches import Batches
 from common.devices.choice import placed
-from common.devices.names import Found, candidates, device_of, require_device
+from common.devices.names import Accelerators, candidates, device_of, require_device
 from common.devices.place import PROCESSOR, Place
 from common.devices.trial import _tried, failure
 from common.errors import ConfigError, DivergedError
@@ -55,7 +55,7 @@ from tests.test_cli import invoke
 from tests.test_replicas import GIVEN, NO_CREDENTIALS
 
 STEPS = 6
-TWO = Found(gpus=2)
+TWO = Accelerators(gpus=2)
 
 
 class Masked(nn.Module):
@@ -123,9 +123,11 @@ def same(one: Update, other: Update) -> bool:
 
 
 def test_a_name_stands_for_one_device_or_for_all_gpus() -> None:
-    assert candidates("auto", Found()) == candidates("cpu", TWO) == ("cpu",)
-    assert candidates("auto", Found(mps=True)) == candidates("mps", Found(mps=True)) == ("mps",)
-    assert candidates("auto", Found(gpus=2, mps=True)) == candidates("cuda", TWO) == ("cuda:0", "cuda:1")
+    assert candidates("auto", Accelerators()) == candidates("cpu", TWO) == ("cpu",)
+    assert candidates("auto", Accelerators(mps=True)) == candidates("mps", Accelerators(mps=True)) == ("mps",)
+    assert (
+        candidates("auto", Accelerators(gpus=2, mps=True)) == candidates("cuda", TWO) == ("cuda:0", "cuda:1")
+    )
     assert candidates("cuda:1", TWO) == ("cuda:1",)
 
 
@@ -133,14 +135,14 @@ def test_a_name_stands_for_one_device_or_for_all_gpus() -> None:
     ("text", "found", "reason"),
     [
         ("cuda:7", TWO, "torch finds 2 GPUs, cuda:0 to cuda:1"),
-        ("cuda:1", Found(gpus=1), "torch finds one GPU, cuda:0"),
-        ("cuda", Found(mps=True), "torch finds no GPU here"),
-        ("cuda:0", Found(), "torch finds no GPU here"),
+        ("cuda:1", Accelerators(gpus=1), "torch finds one GPU, cuda:0"),
+        ("cuda", Accelerators(mps=True), "torch finds no GPU here"),
+        ("cuda:0", Accelerators(), "torch finds no GPU here"),
         ("mps", TWO, "torch finds no Apple GPU here"),
     ],
 )
 def test_a_device_that_is_not_there_is_named_with_those_that_are(
-    text: str, found: Found, reason: str
+    text: str, found: Accelerators, reason: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         candidates(text, found)

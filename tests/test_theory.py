@@ -17,7 +17,7 @@ from fedlab.theory.floors import resting, resting_distance
 from fedlab.theory.method import State, Steps, next_state, run
 from fedlab.theory.order import Fraction
 from fedlab.theory.problem import SHARES, Float64, Mask, constants, last_share, outside
-from fedlab.theory.quadratic import BETA, MU, Place, Quadratic, quadratics
+from fedlab.theory.quadratic import BETA, MU, Disagreement, Quadratic, quadratics
 from fedlab.theory.softmax import STRONG, VANISHING, Softmax, digits
 from tests import oracle
 from tests.test_cli import invoke
@@ -129,7 +129,7 @@ def test_a_run_is_that_of_a_simulated_federation(tmp_path: Path) -> None:
 
 def test_the_optimum_and_the_constants_are_what_was_asked_for() -> None:
     svr = last_share(20, 0.5)
-    for place, share in ((Place.INSIDE, 0.0), (Place.OUTSIDE, 1.0)):
+    for place, share in ((Disagreement.INSIDE, 0.0), (Disagreement.OUTSIDE, 1.0)):
         problem = quadratics(6, seed=2, place=place, svr=svr, zeta=0.7, sigma=0.2)
         found = constants(problem, stochastic=True)
         gradient = problem.gradients(np.broadcast_to(problem.optimum, (1, 6, 20)))[0].mean(0)
@@ -220,7 +220,7 @@ def test_at_rest_nothing_moves_and_the_distance_follows_zeta() -> None:
     np.testing.assert_allclose(far, state.x, rtol=0, atol=1e-12)
     assert resting_distance(twice, svr, steps) == pytest.approx(4 * resting_distance(problem, svr, steps))
     assert resting_distance(problem, last_share(20, 1.0), steps) < 1e-24
-    inside = quadratics(4, seed=0, place=Place.INSIDE, svr=svr)
+    inside = quadratics(4, seed=0, place=Disagreement.INSIDE, svr=svr)
     assert resting_distance(inside, svr, steps) < 1e-24 < resting_distance(inside, last_share(20, 0), steps)
 
 

@@ -16,7 +16,7 @@ from common.events import unheard
 from common.records import form
 from common.records.client import Baseline, KnownRun
 from fedclient.worth.counts import Confusion, Share, wilson
-from fedclient.worth.report import Departure, Findings, write_page
+from fedclient.worth.report import Findings, Outgoing, write_page
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
 from tests.killpoint import trap
@@ -72,7 +72,7 @@ def test_wilsons_interval_is_the_published_one() -> None:
 
 def test_a_page_asks_for_nothing_escapes_names_and_has_every_class_with_its_support(tmp_path: Path) -> None:
     counts = Confusion(((3, 1), (0, 6)))
-    departures = (Departure("2026-11-17 12:00", 1, 1000),)
+    departures = (Outgoing("2026-11-17 12:00", 1, 1000),)
     found = Findings("a", known(), "own data", {"alone": counts, "federated": counts}, None, departures)
     write_page(found, tmp_path / "site.html")
     page = (tmp_path / "site.html").read_text()

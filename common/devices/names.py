@@ -22,7 +22,7 @@ _DEVICE = re.compile(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class Accelerators:
     """What a machine has besides its processor."""
 
     gpus: int = 0
@@ -44,7 +44,7 @@ def require_precision(text: str) -> str:
     return text
 
 
-def candidates(text: str, found: Found) -> tuple[str, ...]:
+def candidates(text: str, found: Accelerators) -> tuple[str, ...]:
     """The devices that a name stands for on such a machine: one or, for `cuda` and `auto`, all GPUs."""
     gpus = tuple(f"cuda:{k}" for k in range(found.gpus))
     if text == "auto":

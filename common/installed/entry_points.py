@@ -24,7 +24,7 @@ def is_entry_name(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class Installed:
     """An entry point of an installed package."""
 
     name: str
@@ -43,7 +43,7 @@ class EntryPoints:
         self.loaded: dict[str, object] = {}
         """What has been loaded so far, by name. A peer may name these and what is built in."""
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[Installed]:
         """All of the group, by name; several packages may claim one name."""
         return [found for found, _ in _read(self.group, tuple(sys.path), str(Path.cwd()))]
 
@@ -87,7 +87,7 @@ class EntryPoints:
 
 
 @lru_cache(maxsize=16)
-def _read(group: str, path: tuple[str, ...], here: str) -> list[tuple[Found, EntryPoint]]:
+def _read(group: str, path: tuple[str, ...], here: str) -> list[tuple[Installed, EntryPoint]]:
     """Entry points with legal names, in the order of names.
 
     Not those of the current directory, which may be on Python's path: nobody has installed what lies there,
@@ -96,11 +96,13 @@ def _read(group: str, path: tuple[str, ...], here: str) -> list[tuple[Found, Ent
     from importlib.metadata import distributions
 
     places = [place for place in path if place not in ("", here)]
-    found: dict[tuple[str, str], tuple[Found, EntryPoint]] = {}
+    found: dict[tuple[str, str], tuple[Installed, EntryPoint]] = {}
     for package in distributions(path=places):
         for point in package.entry_points.select(group=group):
             if is_entry_name(point.name):
                 name = printable(f"{package.name} {package.version}", 80)
                 # The first on the path is the one that is imported.
-                found.setdefault((point.name, package.name), (Found(point.name, point.value, name), point))
+                found.setdefault(
+                    (point.name, package.name), (Installed(point.name, point.value, name), point)
+                )
     return [found[key] for key in sorted(found)]

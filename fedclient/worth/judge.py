@@ -11,7 +11,7 @@ from common.tensors.layout import Flat
 from fedclient.outbox.listing import departures
 from fedclient.own_data import OwnData
 from fedclient.worth.bench import Bench
-from fedclient.worth.report import Departure, Findings
+from fedclient.worth.report import Findings, Outgoing
 
 
 def findings(
@@ -27,7 +27,7 @@ def findings(
     judged = {kind: bench.judged(flat, test) for kind, flat in models.items()}
     judged["personalised"] = bench.judged(bench.after(x, bench.run.rounds + 1).payload.copy(), test)
     sent = tuple(
-        Departure(row.time, row.round, row.bytes)
+        Outgoing(row.time, row.round, row.bytes)
         for row in departures(state_dir)
         if row.run == bench.run.run_id
     )

@@ -16,7 +16,7 @@ MOST_CLIENTS = 200
 
 
 @dataclass(frozen=True)
-class Departure:
+class Outgoing:
     """Something that left the site: when, in which round, how many bytes."""
 
     time: str
@@ -35,7 +35,7 @@ class Findings:
     """By the model's kind, in the order of the page."""
     provenance: Provenance | None
     """What the model says of itself, if it does."""
-    departures: tuple[Departure, ...] = ()
+    departures: tuple[Outgoing, ...] = ()
     """What the site has written down of them; empty where it keeps no such book."""
 
 

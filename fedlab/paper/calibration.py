@@ -11,14 +11,14 @@ from torch.nn import functional as F
 from common.models.build import build_model
 from common.models.spec import ModelSpec
 from fedlab.paper.data import DATA
-from fedlab.paper.plan import PlannedRun
+from fedlab.paper.plan import CostedRun
 
 ENOUGH_S = 0.5
 """Processor time after which no further step is measured; there is one at least, after one that is not."""
 ETA = 0.01
 
 
-def images_per_second(run: PlannedRun) -> float:
+def images_per_second(run: CostedRun) -> float:
     """Images that one core trains on per second, with the model and the batches of a run; not augmented.
 
     In processor time, so that a busy machine does not count as a slow one.

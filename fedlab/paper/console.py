@@ -9,7 +9,7 @@ from rich.table import Table
 
 from fedlab.paper.catalogue import ITEMS
 from fedlab.paper.columns import COLUMNS, PRINTED
-from fedlab.paper.plan import FORMULA, PlannedItem, PlannedRun, distinct, seconds
+from fedlab.paper.plan import FORMULA, CostedRun, PlannedItem, distinct, seconds
 from fedlab.paper.scales import SCALES, Scale
 from fedlab.sweep.protocols import described
 
@@ -81,7 +81,7 @@ def plan_document(
 ) -> dict[str, object]:
     """The plan as plain values."""
 
-    def total(runs: Sequence[PlannedRun]) -> dict[str, object]:
+    def total(runs: Sequence[CostedRun]) -> dict[str, object]:
         found: dict[str, object] = {
             "runs": len(runs),
             "images_trained": sum(run.trained for run in runs),
@@ -90,7 +90,7 @@ def plan_document(
         }
         return found | ({"hours_on_device": seconds(runs, device) / 3600} if device else {})
 
-    def row(run: PlannedRun) -> dict[str, object]:
+    def row(run: CostedRun) -> dict[str, object]:
         shown = {name: run.settings[name] for name in SHOWN if name in run.settings}
         return {"run": run.key, "settings": shown, **total([run])}
 

@@ -20,7 +20,7 @@ FORMULA = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedRun:
+class CostedRun:
     """A run, and how much there is to do in it."""
 
     key: str
@@ -41,7 +41,7 @@ class PlannedItem:
     """An item and its runs."""
 
     name: str
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[CostedRun, ...]
     """All that it needs; some of them other items need too."""
     new: int
     """Those that no item before it needs."""
@@ -59,12 +59,12 @@ def plan(items: Sequence[Item], study: Study, chosen: Sequence[str]) -> list[Pla
     return found
 
 
-def distinct(planned_items: Sequence[PlannedItem]) -> list[PlannedRun]:
+def distinct(planned_items: Sequence[PlannedItem]) -> list[CostedRun]:
     """All runs, each once."""
     return list({run.key: run for item in planned_items for run in item.runs}.values())
 
 
-def planned(wanted: Wanted) -> PlannedRun:
+def planned(wanted: Wanted) -> CostedRun:
     """How many images a run trains on and evaluates."""
     said = wanted.settings
     size = DATA[str(said["dataset"])]
@@ -77,7 +77,7 @@ def planned(wanted: Wanted) -> PlannedRun:
     per_round = local or int(str(said["local_epochs"])) * in_epoch
     every = int(str(said.get("eval_every", 1)))
     evaluations = -(-rounds // every) if every else 1
-    return PlannedRun(
+    return CostedRun(
         key=wanted.cell.key,
         settings=said,
         model=str(said["model"]),
@@ -87,7 +87,7 @@ def planned(wanted: Wanted) -> PlannedRun:
     )
 
 
-def seconds(runs: Sequence[PlannedRun], rates: Mapping[str, float]) -> float:
+def seconds(runs: Sequence[CostedRun], rates: Mapping[str, float]) -> float:
     """How long runs take one after the other, at so many images per second of each model."""
     return sum(run.images / rates[run.model] for run in runs)
 

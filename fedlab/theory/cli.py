@@ -36,9 +36,9 @@ def theory(problem: str, clients: int, num_rounds: int, seeds: int, out: Path, a
     Writes a page with curves, the tables that it prints, and all numbers as study.json.
     """
     from fedlab.theory.report import document, write
-    from fedlab.theory.study import Plan, study
+    from fedlab.theory.study import Question, study
 
-    plan = Plan(
+    plan = Question(
         quadratic=problem != "softmax",
         softmax=problem != "quadratic",
         clients=clients,

@@ -12,7 +12,7 @@ from fedlab.theory import bound
 from fedlab.theory.floors import resting_distance
 from fedlab.theory.method import Steps, run
 from fedlab.theory.problem import Problem, last_share, outside
-from fedlab.theory.quadratic import DIMENSION, Place, quadratics
+from fedlab.theory.quadratic import DIMENSION, Disagreement, quadratics
 from fedlab.theory.softmax import STRONG, digits
 from fedlab.theory.sweep import BEYOND
 
@@ -59,16 +59,16 @@ class Order:
 
 
 PREDICTED = {
-    Place.BOTH: "SCAFFOLD < FedPVR < FedAvg",
-    Place.INSIDE: "SCAFFOLD = FedPVR < FedAvg",
-    Place.OUTSIDE: "SCAFFOLD < FedPVR = FedAvg",
+    Disagreement.BOTH: "SCAFFOLD < FedPVR < FedAvg",
+    Disagreement.INSIDE: "SCAFFOLD = FedPVR < FedAvg",
+    Disagreement.OUTSIDE: "SCAFFOLD < FedPVR = FedAvg",
 }
 
 
 def orders(num_clients: int, rounds: int, seeds: int) -> list[Order]:
     """Quadratics: at rest with the theorem's and with a larger step, and after R rounds from x = 0."""
     rows = []
-    for place in Place:
+    for place in Disagreement:
         svr = np.stack([last_share(DIMENSION, share) for share in (0.0, SHARE, 1.0)])
         problems = [quadratics(num_clients, seed, place=place, svr=svr[1]) for seed in range(seeds)]
         small, large = (Steps.of(t / problems[0].beta, LOCAL_STEPS, 1.0) for t in (bound.LARGEST, BEYOND))
@@ -91,11 +91,15 @@ def softmax_order(num_clients: int, rounds: int, seeds: int) -> Order:
         for each in problems
     ]
     ratios = [outside(each, svr[1]) / outside(each, svr[0]) for each in problems]
-    return _order("softmax, L2 0.1", Place.BOTH, f"round {rounds}, t = 1/2", ratios, distances)
+    return _order("softmax, L2 0.1", Disagreement.BOTH, f"round {rounds}, t = 1/2", ratios, distances)
 
 
 def _order(
-    problem: str, place: Place, when: str, ratios: Sequence[float], distances: Sequence[Sequence[float]]
+    problem: str,
+    place: Disagreement,
+    when: str,
+    ratios: Sequence[float],
+    distances: Sequence[Sequence[float]],
 ) -> Order:
     table = np.maximum(np.array(distances), NOTHING)
     fedavg, fedpvr, scaffold = table.T

@@ -13,7 +13,7 @@ MU, BETA = 1.0, 5.0
 DIMENSION = 20
 
 
-class Place(StrEnum):
+class Disagreement(StrEnum):
     """Where clients disagree at the optimum."""
 
     BOTH = "everywhere"
@@ -59,7 +59,7 @@ def quadratics(
     num_clients: int,
     seed: int,
     *,
-    place: Place = Place.BOTH,
+    place: Disagreement = Disagreement.BOTH,
     svr: Mask | None = None,
     zeta: float = 1.0,
     sigma: float = 0.0,
@@ -76,8 +76,8 @@ def quadratics(
     curvatures = np.einsum("nij,nj,nkj->nik", turns, spectra, turns)
     optimum = _of_length(random.standard_normal(dimension), 1.0)
     wanted = random.standard_normal((num_clients, dimension))
-    if place is not Place.BOTH and svr is not None:
-        wanted[:, ~svr if place is Place.INSIDE else svr] = 0.0
+    if place is not Disagreement.BOTH and svr is not None:
+        wanted[:, ~svr if place is Disagreement.INSIDE else svr] = 0.0
     wanted -= wanted.mean(0)
     wanted = _of_length(wanted, zeta * np.sqrt(num_clients)) if zeta else 0 * wanted
     centers = optimum - np.linalg.solve(curvatures, wanted[..., None])[..., 0]

@@ -15,8 +15,8 @@ from fedlab.theory.floors import Floor, Noise
 from fedlab.theory.order import Fraction, Order
 from fedlab.theory.problem import SHARES
 from fedlab.theory.proof import Claim
-from fedlab.theory.study import Study
-from fedlab.theory.sweep import SHOWN, Cell, Sweep
+from fedlab.theory.study import Findings
+from fedlab.theory.sweep import SHOWN, BoundedRun, ProblemRuns
 
 LEAD = (
     "Errors of FedPVR on problems whose optimum is known, beside the theorem's bound with measured "
@@ -27,7 +27,7 @@ ROUNDING = 1e-18
 """Errors below it are shown as 0 and are no point of a curve."""
 
 
-def write(found: Study, folder: Path, command: str) -> Output:
+def write(found: Findings, folder: Path, command: str) -> Output:
     """Writes theory.html, tables, a picture and study.json."""
     folder.mkdir(parents=True, exist_ok=True)
     page = Page("The theorem, checked", LEAD)
@@ -49,12 +49,12 @@ def write(found: Study, folder: Path, command: str) -> Output:
     return out
 
 
-def document(found: Study) -> str:
+def document(found: Findings) -> str:
     """All numbers as JSON."""
     return json.dumps(asdict(found), indent=1) + "\n"
 
 
-def _add_sweep(out: Output, sweep: Sweep, name: str) -> None:
+def _add_sweep(out: Output, sweep: ProblemRuns, name: str) -> None:
     title = f"{sweep.problem}, {'stochastic' if sweep.cells[0].stochastic else 'exact'} gradients"
     rounds = len(sweep.curves[0].errors) - 1
     out.table(name, f"{title}: f(x) - f* after {rounds} rounds, by p", _errors(sweep))
@@ -64,7 +64,7 @@ def _add_sweep(out: Output, sweep: Sweep, name: str) -> None:
     out.page.charts([_error_curves(sweep, t, title) for t in dict.fromkeys(c.t for c in sweep.curves)])
 
 
-def _constants(sweeps: Sequence[Sweep]) -> Table:
+def _constants(sweeps: Sequence[ProblemRuns]) -> Table:
     headings = [
         "problem",
         "N",
@@ -85,16 +85,16 @@ def _constants(sweeps: Sequence[Sweep]) -> Table:
     return Table(headings, rows)
 
 
-def _settings(sweep: Sweep) -> list[list[Cell]]:
+def _settings(sweep: ProblemRuns) -> list[list[BoundedRun]]:
     """Cells of one t, K and eta_g together, by p."""
     return [sweep.cells[k : k + len(SHARES)] for k in range(0, len(sweep.cells), len(SHARES))]
 
 
-def _named(cell: Cell) -> list[str]:
+def _named(cell: BoundedRun) -> list[str]:
     return [f"1/{1 / cell.t:.0f}", str(cell.local_steps), f"{cell.eta_g:.3g}"]
 
 
-def _errors(sweep: Sweep) -> Table:
+def _errors(sweep: ProblemRuns) -> Table:
     means = ["mean, p=0", "bound, p=0", "mean, p=1", "bound, p=1"]
     rows = [
         [
@@ -107,7 +107,7 @@ def _errors(sweep: Sweep) -> Table:
     return Table(["t", "K", "eta_g", *(f"p={p:g}" for p in SHARES), *means], rows)
 
 
-def _distances(sweep: Sweep) -> Table:
+def _distances(sweep: ProblemRuns) -> Table:
     bounds = ["bound, p=0", "bound, p=1", "sharper, p=0", "sharper, p=1"]
     rows = [
         [
@@ -184,7 +184,7 @@ def _claims(claims: Sequence[Claim]) -> Table:
     )
 
 
-def _error_curves(sweep: Sweep, t: float, title: str) -> Curves:
+def _error_curves(sweep: ProblemRuns, t: float, title: str) -> Curves:
     series = {
         f"p = {c.share:g}": (
             list(map(float, range(len(c.errors)))),

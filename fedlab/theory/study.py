@@ -9,14 +9,14 @@ from fedlab.theory.order import Order, orders, softmax_order
 from fedlab.theory.proof import Claim, claims
 from fedlab.theory.quadratic import quadratics
 from fedlab.theory.softmax import STRONG, VANISHING, digits
-from fedlab.theory.sweep import Sweep, sweep
+from fedlab.theory.sweep import ProblemRuns, sweep
 
 FEWER = 10
 """Softmax regressions run so many times fewer rounds, because each costs so much more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Question:
     """What is asked for."""
 
     quadratic: bool
@@ -32,17 +32,17 @@ class Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class Findings:
     """What came out."""
 
-    sweeps: list[Sweep]
+    sweeps: list[ProblemRuns]
     orders: list[Order]
     floors: list[Floor]
     noises: list[Noise]
     claims: list[Claim]
 
 
-def study(plan: Plan) -> Study:
+def study(plan: Question) -> Findings:
     """Runs it."""
     sweeps, found, rests, noisy = [], [], [], []
     if plan.quadratic:
@@ -55,4 +55,4 @@ def study(plan: Plan) -> Study:
         sweeps += [sweep(strong, plan.softmax_rounds, stochastic=noise) for noise in (False, True)]
         sweeps.append(sweep(weak, plan.softmax_rounds, stochastic=False))
         found.append(softmax_order(plan.clients, plan.softmax_rounds, max(plan.seeds // 2, 1)))
-    return Study(sweeps=sweeps, orders=found, floors=rests, noises=noisy, claims=claims())
+    return Findings(sweeps=sweeps, orders=found, floors=rests, noises=noisy, claims=claims())

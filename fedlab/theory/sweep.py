@@ -20,7 +20,7 @@ NOISE_SEED = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class BoundedRun:
     """One run beside its bounds; None where t is too large for them."""
 
     problem: str
@@ -52,16 +52,16 @@ class Curve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class ProblemRuns:
     """All cells of a problem, and the curves of some."""
 
     problem: str
     constants: Constants
-    cells: list[Cell]
+    cells: list[BoundedRun]
     curves: list[Curve]
 
 
-def sweep(problem: Problem, rounds: int, *, stochastic: bool) -> Sweep:
+def sweep(problem: Problem, rounds: int, *, stochastic: bool) -> ProblemRuns:
     """Runs every p, K, eta_g in {1, sqrt(N)} and t; all p of a setting see the same gradient noise."""
     found = constants(problem, stochastic=stochastic)
     svr = np.stack([last_share(len(problem.optimum), share) for share in SHARES])
@@ -74,7 +74,7 @@ def sweep(problem: Problem, rounds: int, *, stochastic: bool) -> Sweep:
         means = bound.weights(found, steps, rounds) @ trace.errors[:-1]
         for lane, share in enumerate(SHARES):
             cells.append(
-                Cell(
+                BoundedRun(
                     problem=problem.name,
                     stochastic=stochastic,
                     t=t,
@@ -90,7 +90,7 @@ def sweep(problem: Problem, rounds: int, *, stochastic: bool) -> Sweep:
             )
         if steps.local_steps == SHOWN and steps.eta_g == 1:
             curves += [_curve(t, share, trace.errors[:, k]) for k, share in enumerate(SHARES)]
-    return Sweep(problem=problem.name, constants=found, cells=cells, curves=curves)
+    return ProblemRuns(problem=problem.name, constants=found, cells=cells, curves=curves)
 
 
 def _settings(problem: Problem) -> Iterator[Steps]:

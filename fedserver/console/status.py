@@ -49,7 +49,7 @@ class SitesStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftOut:
+class MissedRounds:
     """Somebody without whom rounds closed."""
 
     client: str
@@ -91,7 +91,7 @@ class Status:
     others: int
     """Members that the caller may not see."""
     rounds_without: int
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[MissedRounds, ...]
 
     def as_json(self) -> dict[str, object]:
         """Plain values."""
@@ -118,7 +118,8 @@ def status_of(reply: pb.StatusReply) -> Status:
         others=reply.others,
         rounds_without=reply.rounds_without,
         left_out=tuple(
-            LeftOut(client=each.client, rounds=each.rounds, reason=each.reason) for each in reply.left_out
+            MissedRounds(client=each.client, rounds=each.rounds, reason=each.reason)
+            for each in reply.left_out
         ),
     )
 

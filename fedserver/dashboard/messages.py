@@ -46,7 +46,7 @@ class RoundPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class ClientStanding:
     """What the closed rounds say of a client."""
 
     name: str
@@ -119,7 +119,7 @@ class Bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Best:
+class BestSoFar:
     """The best evaluation."""
 
     round: int
@@ -147,11 +147,11 @@ class RunMessage:
     up: DirectionBytes
     head: Head | None = None
     live: LiveRecord | None = None
-    best: Best | None = None
+    best: BestSoFar | None = None
     layers: tuple[str, ...] | None = None
     points: tuple[RoundPoint, ...] = ()
     """New ones, or such as have changed."""
-    standings: tuple[Standing, ...] | None = None
+    standings: tuple[ClientStanding, ...] | None = None
     bytes: Bytes | None = None
     events: tuple[LoggedEvent, ...] = field(default=())
     trouble: str = ""

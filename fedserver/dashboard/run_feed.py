@@ -10,7 +10,15 @@ from common.errors import FedError, printable
 from common.live.view import Changes, RunView
 from common.records.run import RunRecord
 from fedserver.dashboard.history import RoundHistory, chosen, thinned
-from fedserver.dashboard.messages import Best, Bytes, Head, RunMessage, Shard, Standing, TensorBytes
+from fedserver.dashboard.messages import (
+    BestSoFar,
+    Bytes,
+    ClientStanding,
+    Head,
+    RunMessage,
+    Shard,
+    TensorBytes,
+)
 
 MOST_CLIENTS = 500
 """Whose rows a page has; those with most to say are in the log."""
@@ -78,11 +86,11 @@ class RunFeed:
             closed=len(view.rounds),
             down=self._history.down,
             up=self._history.up,
-            best=None if best is None else Best(round=best[0], accuracy=best[1]),
+            best=None if best is None else BestSoFar(round=best[0], accuracy=best[1]),
             **news,  # type: ignore[arg-type]
         )
 
-    def _standings(self) -> tuple[Standing, ...]:
+    def _standings(self) -> tuple[ClientStanding, ...]:
         attendance, sums = self._history.attendance, self.view.traffic.by_client
         seats = self.view.config.clients if self.view.config is not None else ()
         names = [seat.name for seat in seats[:MOST_CLIENTS]]
@@ -92,7 +100,7 @@ class RunFeed:
             absence, (metric, value) = absences.get(name), self._history.metrics.get(name, ("", None))
             missed = absence.missed if absence is not None else 0
             found.append(
-                Standing(
+                ClientStanding(
                     name=name,
                     took_part=attendance.rounds_of(name) - self._history.uncounted[name],
                     uncounted=self._history.uncounted[name],

@@ -45,7 +45,7 @@ class LiveNews:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Constants:
     """What does not change while a process runs."""
 
     run_id: str
@@ -58,8 +58,8 @@ class Frame:
 class Snapshots:
     """Of one run in one process."""
 
-    def __init__(self, frame: Frame, federation: Federation, news: LiveNews) -> None:
-        self._frame = frame
+    def __init__(self, constants: Constants, federation: Federation, news: LiveNews) -> None:
+        self._constants = constants
         self._board = federation.board
         self._members = federation.members
         self._traffic = federation.traffic
@@ -73,15 +73,15 @@ class Snapshots:
 
     def now(self, ended: float | None = None, outcome: str = "") -> LiveRecord:
         """What the run is doing; must be called on its event loop."""
-        config, board, members = self._frame.config, self._board, self._members
+        config, board, members = self._constants.config, self._board, self._members
         answers = board.round.answers if board.round is not None and board.number else {}
         return LiveRecord(
-            run_id=self._frame.run_id,
+            run_id=self._constants.run_id,
             algorithm=config.algorithm,
             model=config.model,
             dataset=config.dataset,
             process=own_process(os.getpid()),
-            address=self._frame.address,
+            address=self._constants.address,
             started=self._started,
             ended=ended,
             outcome=outcome,
@@ -98,7 +98,7 @@ class Snapshots:
         )
 
     def _certificate(self) -> LiveCertificate | None:
-        path = self._frame.certificate
+        path = self._constants.certificate
         if path is None:
             return None
         stamp = file_stamp(path)

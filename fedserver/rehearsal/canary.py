@@ -22,7 +22,7 @@ from common.tensors.layout import all_finite
 from fedserver.events.canary import CanaryOpened, CanaryPassed
 from fedserver.members.members import Members
 from fedserver.members.watch import Watch
-from fedserver.rehearsal.report import Heard, require_go
+from fedserver.rehearsal.report import ClientAnswer, require_go
 from fedserver.run.board import Board
 from fedserver.run.deadlines import WaitingRule
 from fedserver.run.prepare import Standing
@@ -66,9 +66,9 @@ class Canary:
             run.spool.drop_round(rules.round)
         self.emit(CanaryPassed(clients=len(drawn), seconds=time.monotonic() - started))
 
-    async def _answers(self, run: Run, current: Round) -> dict[int, Heard]:
+    async def _answers(self, run: Run, current: Round) -> dict[int, ClientAnswer]:
         """Waits for everybody, but for nobody who has left or takes far too long."""
-        heard: dict[int, Heard] = {}
+        heard: dict[int, ClientAnswer] = {}
         presence = self.members.presence
         self.members.leases.round_opens(current.answers)
         coming = await self.board.open_round(current)
@@ -76,7 +76,7 @@ class Canary:
         def note(i: int, answer: asyncio.Future[Answer]) -> None:
             if not answer.cancelled() and answer.exception() is None:
                 member = self.members.by_index[i]
-                heard[i] = Heard(member.name, member.examples, answer.result(), presence.upload_s(i))
+                heard[i] = ClientAnswer(member.name, member.examples, answer.result(), presence.upload_s(i))
 
         for i, answer in coming.items():
             answer.add_done_callback(partial(note, i))

@@ -14,7 +14,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True)
-class Heard:
+class ClientAnswer:
     """The answer of one client."""
 
     client: str
