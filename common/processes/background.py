@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from common.errors import CancelledError
 
 T = TypeVar("T")
+STARTING_S = 0.001
+"""A thread that is being started has begun after about as long."""
 
 
 class Cancelled(BaseException):
@@ -65,13 +68,28 @@ class Background(Generic[T]):
 
     def cancel(self) -> None:
         """Asks the work to end, which the work may do too; `wait` says when it has."""
-        if not self.done and not self._cancelled and self._thread.ident is not None:
+        if not self._cancelled:
             self._cancelled = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(self._thread.ident), ctypes.py_object(Cancelled)
-            )
+            while not self.done and not _raised(self._thread):
+                time.sleep(STARTING_S)
 
     def close(self) -> None:
         """Ends the work, if it has not, and waits for that."""
         self.cancel()
         self._ended.wait()
+
+
+def _raised(thread: threading.Thread) -> bool:
+    """Has a thread raise `Cancelled`, unless some thread is being started.
+
+    One that has not begun goes by the number of the thread that starts it. It would die of what was meant for
+    the other, which waits for its first sign of life for ever. Nothing can start between the look at those
+    and the call, as Python changes threads only after a call, or where it jumps back.
+    """
+    starting = getattr(threading, "_limbo", {})
+    number, what = ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Cancelled)
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    if starting:
+        return False
+    raise_in(number, what)
+    return True

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from common.records.rounds import Norms, RoundRecord
 from common.records.traffic import RoundTraffic
@@ -80,8 +81,10 @@ class Tidying:
         self._run = run
         self._task: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._behind = False
-        """Whether model.safetensors and control.safetensors are those of an earlier round."""
+        self._newest = 0
+        """The round that model.safetensors and control.safetensors should be of."""
+        self._written = 0
+        """The one that they are of; 0: nobody has written them yet."""
         self._ends = False
 
     async def done(self) -> None:
@@ -92,15 +95,19 @@ class Tidying:
                 self._task = None
 
     def begin(self, run: Run, standing: Standing) -> None:
-        """After a round, with the run as it goes on; the one before it is done."""
-        self._run = run
+        """After a round, with the run as it goes on."""
+        self._run, self._newest = run, standing.round
         self._run.spool.drop_parts()
-        self._task = asyncio.create_task(asyncio.to_thread(self._tidy, standing))
+        self._next(self._tidy, standing)
         # If it is too early to write x and c, they are written when it is time, if no other x is there then.
         x, r = weakref.ref(standing.flat), standing.round
         self._cancel_later()
         loop, pause_s = asyncio.get_running_loop(), self._run.run_dir.state_pause_s
         self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(run, x, r)))
+
+    def _next(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Does work in a thread, after what is being done: an earlier x may be on its way to disk."""
+        self._task = asyncio.create_task(_after(self._task, work, *arguments))
 
     def _cancel_later(self) -> None:
         if self._later is not None:
@@ -109,7 +116,6 @@ class Tidying:
     def _tidy(self, standing: Standing) -> None:
         run = self._run
         run.variates.prune(run.checkpoints.prune())
-        self._behind = True
         if run.run_dir.state_is_due:
             self._follow(run, standing.flat, standing.round)
         run.spool.drop_round(standing.round)
@@ -118,14 +124,14 @@ class Tidying:
         """Writes x and c for people; where the disk is full, later will do."""
         with suppress(OSError):
             run.run_dir.write_state(run.layout, flat, r, synced=False)
-            self._behind = False
+            self._written = r
 
     async def _catch_up(self, run: Run, x: weakref.ref[Flat], r: int) -> None:
         with suppress(OSError):  # Whoever waits for the same is told.
             await self.done()
         flat = x()
-        if self._behind and not self._ends and self._task is None and flat is not None:
-            self._task = asyncio.create_task(asyncio.to_thread(self._follow, run, flat, r))
+        if self._written < r == self._newest and not self._ends and flat is not None:
+            self._next(self._follow, run, flat, r)
 
     async def end(self) -> None:
         """Leaves nothing to do."""
@@ -133,11 +139,17 @@ class Tidying:
         self._cancel_later()
         await self.done()
         self._run.spool.drop_spares()
-        if self._behind:
+        if self._written < self._newest:
             newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
             write = self._run.run_dir.write_state
             await asyncio.to_thread(write, self._run.layout, newest.flat, newest.round)
-            self._behind = False
+            self._written = newest.round
+
+
+async def _after(before: asyncio.Task[None] | None, work: Callable[..., None], *arguments: Any) -> None:
+    if before is not None:
+        await before
+    await asyncio.to_thread(work, *arguments)
 
 
 def norms(run: Run, flat: Flat, names: Mapping[int, str]) -> Norms:
