@@ -90,10 +90,10 @@ def show_presets(
         "preset",
         "eta_l",
         "schedule",
-        "momentum",
+        "mo-\nmentum",
         "mu",
         "feddyn\nalpha",
-        "vali-\ndation",
+        "val.\nshare",
         "norm",
     ):
         table.add_column(heading, no_wrap=True)

@@ -22,7 +22,7 @@ from common.server_step.local_rules import momentum_steps
 from fedclient.training.local_steps import LocalSteps
 from fedlab.simulation import simulate
 from fedserver.config import RunConfig
-from fedserver.events.idle import SettingIdle
+from fedserver.events.idle import SettingIdle, SwitchIdle
 from fedwire.replay.replay import Replay
 from fedwire.source import Capture
 from tests import oracle, problem
@@ -258,13 +258,15 @@ def test_a_federation_with_all_of_them_equals_its_simulation_and_its_replay(
         ({"algorithm": "scaffold", "weight_decay": 0.1, "weight_decay_on": "all"}, []),
         ({"algorithm": "scaffold", "clip_norm": 1.0}, ["--clip-norm"]),
         ({"algorithm": "fedpvr", "clip_norm": 1.0}, []),
+        ({"momentum_on": ("all",)}, ["--momentum"]),
+        ({"weight_decay_on": "all", "clip_on": "all"}, ["--weight-decay", "--clip-norm"]),
     ],
     ids=str,
 )
 def test_a_run_says_what_acts_on_nothing(tmp_path: Path, settings: dict[str, Any], said: list[str]) -> None:
     events: list[Event] = []
     simulate(RunConfig(num_clients=1, rounds=1, local_steps=1, **settings), tmp_path / "run", events.append)
-    assert [event.setting for event in events if isinstance(event, SettingIdle)] == said
+    assert [event.setting for event in events if isinstance(event, (SettingIdle, SwitchIdle))] == said
 
 
 def test_a_pattern_that_selects_nothing_ends_the_run(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from fedlab.sweep.cli import configured
 from fedlab.sweep.file import read_sweep
 from fedserver import presets
 from fedserver.config import RunConfig
+from tests.test_cli import invoke
 
 ROOT = Path(__file__).parent.parent
 PAPER: dict[str, Any] = tomllib.loads((Path(__file__).parent / "data" / "paper.toml").read_text())
@@ -140,6 +141,12 @@ def test_presets_cover_every_column_and_make_valid_settings() -> None:
                 assert {k for k in ours if ours[k] != theirs[k]} == {"model"}
     with pytest.raises(ConfigError, match=r"unknown preset 'x'; choose cifar10-vgg11-a0.1"):
         presets.settings("x", "fedavg")
+
+
+def test_presets_fit_a_terminal_of_80_columns() -> None:
+    told = invoke("fedlab", "presets").stdout
+    assert "mentum" in told
+    assert "\N{HORIZONTAL ELLIPSIS}" not in told
 
 
 @pytest.mark.parametrize("item", ITEMS)

@@ -341,7 +341,9 @@ def test_a_dry_run_prints_runs_times_and_a_total_and_runs_nothing(
     images = item["images_trained"] + item["images_evaluated"]
     assert item["hours_on_device"] == pytest.approx(images / 1000 / 3600)
     assert document["images_per_second_here"]["mlp"] > 0
-    assert "total" in invoke("fedlab", *command).stdout
+    told = invoke("fedlab", *command, "--seeds", "2").stdout
+    assert "total" in told
+    assert [told.count(f"seed {seed}\n") for seed in (0, 1)] == [3, 3]
     assert not (tmp_path / "out").exists()
     wrong = invoke("fedlab", "reproduce", "fig4", "--dry-run", "--device-rate", "vgg=3")
     assert wrong.exit_code == 2

@@ -32,6 +32,7 @@ SHOWN = (
     "variates",
     "svr",
     "cka",
+    "seed",
 )
 """Settings of a planned run, in this order."""
 

@@ -21,3 +21,17 @@ class SettingIdle(Event):
     def text(self) -> str:
         why = "it is for parameters outside of S_svr, and all are in it"
         return f"{self.setting} has no effect: {why}; {self.switch} all makes it act"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwitchIdle(Event):
+    """It is said where something acts that nobody has asked for."""
+
+    level: ClassVar[Level] = Level.WARNING
+    switch: str
+    """The flag that says where."""
+    setting: str
+    """The flag that would ask for it."""
+
+    def text(self) -> str:
+        return f"{self.switch} has no effect: it says where {self.setting} acts, and that is not given"

@@ -13,7 +13,7 @@ from common.events import Emit
 from common.records.run import RunRecord
 from common.server_step.adaptive import Choice
 from common.server_step.aggregate import ServerState
-from common.server_step.local_rules import PLACES
+from common.server_step.local_rules import OUTSIDE_SVR, PLACES
 from common.server_step.rules import Rules
 from common.server_step.step import CSource, reweighted
 from common.server_step.updates import stores_plain_floats
@@ -21,7 +21,7 @@ from common.tensors.classes import FrozenTensors, TensorClass
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire.limits import require_announceable, require_assignable
 from fedserver.config import RunConfig
-from fedserver.events.idle import SettingIdle
+from fedserver.events.idle import SettingIdle, SwitchIdle
 from fedserver.events.run import InitIncomplete, MomentumIgnored, RunResumed, TensorsApart
 from fedserver.run.run import Run, encodings, rules_of
 from fedserver.store.checkpoints import Checkpoint, Checkpoints, LateCheckpoints
@@ -154,6 +154,11 @@ def _tell_of_what_acts_on_nothing(run: Run, emit: Emit) -> None:
         emit(SettingIdle(setting="--weight-decay", switch="--weight-decay-on"))
     if config.clip_norm is not None and not rules.clipped(trained, svr):
         emit(SettingIdle(setting="--clip-norm", switch="--clip-on"))
+    for setting in ("momentum", "weight_decay", "clip_norm"):
+        switch = f"{setting.removesuffix('_norm')}_on"
+        if not getattr(config, setting) and getattr(config, switch) not in ((), (OUTSIDE_SVR,), OUTSIDE_SVR):
+            flag, at = ("--" + name.replace("_", "-") for name in (setting, switch))
+            emit(SwitchIdle(switch=at, setting=flag))
 
 
 def start(run: Run, x0: Flat) -> Standing:
