@@ -40,8 +40,8 @@ test: venv  ## Run the tests (three to four minutes on two cores).
 test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy loops: do they fail by luck?
 	$(BIN)/python -m tests.calm $(TIMES) $(BUSY) $(MAKE) test
 
-test-slow: venv  ## Run the long tests too.
-	$(BIN)/pytest -n 2 --dist worksteal -m "not ($(APART))"
+test-slow: venv  ## Run the long tests too, and more examples of every property.
+	$(BIN)/pytest -n 2 --dist worksteal --hypothesis-profile thorough -m "not ($(APART))"
 
 test-compose: venv  ## Run the tests that need a Docker engine.
 	COMPOSE="$(COMPOSE)" $(BIN)/pytest -m compose tests/test_compose.py

@@ -23,10 +23,14 @@ gc.disable()  # Until all tests are collected: what is imported stays.
 torch.set_num_threads(1)
 # A shell that starts the tests in the background has them ignore Ctrl-C, which some of them are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The same examples every time, and a slow one proves nothing. Others: pytest --hypothesis-profile exploring.
-CALM = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# The same examples every time, and a slow one proves nothing. The profile "thorough", which the long tests
+# have, makes more of them, and "exploring" makes others.
+CALM = settings(
+    deadline=None, derandomize=True, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("calm", CALM)
-settings.register_profile("exploring", CALM, derandomize=False)
+settings.register_profile("thorough", CALM, max_examples=200)
+settings.register_profile("exploring", CALM, max_examples=100, derandomize=False)
 settings.load_profile("calm")
 
 

@@ -90,10 +90,11 @@ class Proxy:
                 client.close()
                 continue
             self._sockets += [client, server]
+            ended: list[bool] = []
             for source, target, up in ((client, server, True), (server, client, False)):
-                threading.Thread(target=self._forward, args=(source, target, up), daemon=True).start()
+                threading.Thread(target=self._forward, args=(source, target, up, ended), daemon=True).start()
 
-    def _forward(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, up: bool, ended: list[bool]) -> None:
         before = b""
         with suppress(OSError):
             while data := source.recv(SEGMENT):
@@ -105,6 +106,12 @@ class Proxy:
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        with self._lock:
+            ended.append(up)
+        if len(ended) == 2:
+            # Else who still has megabytes to send goes on trying to, and does not hear that nobody is there.
+            source.close()
+            target.close()
 
     def _with_faults(self, before: bytes, data: bytes, up: bool) -> tuple[bytes, bool]:
         """What is passed on instead of a segment, and whether the connection goes on."""

@@ -55,7 +55,7 @@ WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a
 """Points at which tests wait; what could be lost there can be lost at others too."""
 OF_A_TASK = {"before the evaluation is written", "after the best is kept", "before the last evaluation"}
 """Points of runs without data at the server: tests/test_sites.py kills there."""
-SHORT = {"mid-fold", "before the checkpoint", "after the checkpoint", "mid-training", "mid-upload"}
+SHORT = {"mid-fold", "after the checkpoint", "mid-upload"}
 
 
 @pytest.fixture(scope="module")

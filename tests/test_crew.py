@@ -46,7 +46,14 @@ def simulated(folder: Path, jobs: int, **settings: Any) -> dict[str, Any]:
     return results(folder)
 
 
-WITHOUT_MORE = ("explicit", "coded both ways", "buffers", "of a state of the server")
+WITHOUT_MORE = (
+    "explicit",
+    "coded both ways",
+    "buffers",
+    "of a state of the server",
+    "frozen and personal",
+    "too large",
+)
 """What others of these cases show too."""
 
 

@@ -102,7 +102,8 @@ ONE = ("tests.tuned", "fedlab.demo:AT_ONCE", "1")
 """One method after the other: its processes are enough to show who is left."""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     flags = ["demo", "--clients", "2", "--rounds", "500", "--out", str(tmp_path / "demo")]
     with (tmp_path / "log").open("wb") as log:

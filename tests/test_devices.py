@@ -314,7 +314,10 @@ FEDERATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("algorithm", FEDERATIONS)
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(a, marks=[pytest.mark.slow] * (a in ("fedpvr", "fedavg"))) for a in FEDERATIONS],
+)
 def test_a_federation_elsewhere_ends_with_the_same_files(algorithm: str, tmp_path: Path) -> None:
     settings = {"num_clients": 2, "rounds": 2, "local_steps": 4, "cka": 8} | FEDERATIONS[algorithm]
     if "personal" in settings:

@@ -39,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     "frozen and personal": {"model": "cnn", "freeze": ("features.0*",), "personal": ("classifier*",)},
     "of a state of the server": {"algorithm": "feddyn", "clients_per_round": 2},
 }
+WITHOUT_MORE = ("explicit", "coded both ways", "of a state of the server")
+"""What others of these cases show too."""
 CODECS = ("fp32", "fp16", "bf16", "int8", "int8-tensor", "topk:0.1")
 
 
@@ -61,7 +63,9 @@ def results(folder: Path) -> dict[str, Any]:
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in WITHOUT_MORE)) for c in CASES]
+)
 def test_a_simulation_counts_and_computes_what_a_wire_would_have_carried(tmp_path: Path, case: str) -> None:
     config = RunConfig(**(SETTINGS | CASES[case]))
     simulation.simulate(config, tmp_path / "handed", unheard)

@@ -88,6 +88,7 @@ def test_who_is_interrupted_leaves_no_process_and_goes_on_later(tmp_path: Path) 
     assert len(after.rounds) > len(before.rounds) - 1
 
 
+@pytest.mark.slow
 def test_who_has_forked_the_runs_may_be_killed_and_those_that_come_later_have_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,10 @@ def same(one: Update, other: Update) -> bool:
     return parts[0] == parts[1]
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(a, marks=[pytest.mark.slow] * (a in ("fedavg", "fedprox"))) for a in ALGORITHMS],
+)
 def test_a_round_killed_in_its_last_epoch_goes_on_to_the_same_bits(tmp_path: Path, algorithm: str) -> None:
     """With momentum, crops, dropout, batch norm and a variate."""
     asked, events, again = task(algorithm), list[Event](), list[int]()

@@ -39,6 +39,8 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "too large": {"algorithm": "scaffold", "norm_bound": 1.05, "alpha": 0.1},
 }
+QUICK = ("feddyn", "residuals, derived", "residuals and personal", "too large")
+"""Between them they have every file that a client keeps; the others are slow tests."""
 POINTS = (
     ("mid-training", 13),
     ("before a client remembers", 7),
@@ -81,7 +83,7 @@ def require_same(folder: Path, config: RunConfig) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c in ("fedprox", "personal"))) for c in CASES]
+    "case", [pytest.param(c, marks=[pytest.mark.slow] * (c not in QUICK)) for c in CASES]
 )
 def test_a_simulation_that_was_killed_ends_with_the_same_bits(
     federation: Federation, tmp_path: Path, case: str

@@ -264,7 +264,7 @@ def records(config: RunConfig, folder: Path) -> list[dict[str, Any]]:
     [
         ("mean", "explicit"),
         pytest.param("mean", "derived", marks=pytest.mark.slow),
-        ("median", "explicit"),
+        pytest.param("median", "explicit", marks=pytest.mark.slow),
         pytest.param("median", "derived", marks=pytest.mark.slow),
         ("trimmed:0.2", "derived"),
         pytest.param("trimmed:0.2", "explicit", marks=pytest.mark.slow),
@@ -286,7 +286,9 @@ def test_without_a_bound_he_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         simulate(RunConfig(**FIVE, norm_bound=None), tmp_path / "run", lambda line: None)
 
 
-@pytest.mark.parametrize("algorithm", ["fedpvr", "feddyn", pytest.param("scaffold", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "algorithm", ["feddyn", *(pytest.param(a, marks=pytest.mark.slow) for a in ("fedpvr", "scaffold"))]
+)
 def test_of_whom_not_all_counts_goes_on_with_the_c_i_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str
 ) -> None:

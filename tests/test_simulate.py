@@ -36,8 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     "algorithm",
     [
-        "fedpvr",
         "feddyn",
+        pytest.param("fedpvr", marks=pytest.mark.slow),
         pytest.param("fedavg", marks=pytest.mark.slow),
         pytest.param("scaffold", marks=pytest.mark.slow),
         pytest.param("fedprox", marks=pytest.mark.slow),

@@ -161,8 +161,8 @@ def test_a_killed_client_goes_on_with_what_its_codec_left_out(federation: Federa
     "codec",
     [
         "fp16",
-        "int8",
         "topk:0.25",
+        pytest.param("int8", marks=pytest.mark.slow),
         pytest.param("bf16", marks=pytest.mark.slow),
         pytest.param("int8-tensor", marks=pytest.mark.slow),
     ],

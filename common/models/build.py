@@ -43,7 +43,9 @@ def build_model(spec: ModelSpec, seed: int) -> nn.Module:
     build = _BUILDERS.get(spec.name, _from_factory)
     # The caller's random state is left alone: dropout during training has a stream of its own.
     with DRAWING, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seeds.number(seed, seeds.INIT))
+        # torch.manual_seed takes milliseconds to note who has called it, for GPUs that a factory may draw on.
+        generators = torch.default_generator if spec.name in _BUILDERS else torch
+        generators.manual_seed(seeds.number(seed, seeds.INIT))
         model = build(spec)
     return model.to(getattr(torch, spec.dtype))
 
