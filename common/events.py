@@ -18,12 +18,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 from common.errors import printable
+from common.records.form import plain
 
 RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
 
@@ -137,7 +139,8 @@ class TextLog:
                 if event.alarming and file.isatty():
                     line = f"{RED}{line}{PLAIN}"
                 # In one piece, because other processes may write to the same file.
-                print(f"{time.strftime('%H:%M:%S')} {line}\n", end="", file=file, flush=True)
+                with _trouble_of(self._file):
+                    print(f"{time.strftime('%H:%M:%S')} {line}\n", end="", file=file, flush=True)
 
     def naming_clients(self) -> TextLog:
         """The same, with the name of the client on every line."""
@@ -164,8 +167,14 @@ class JsonLog:
             **event.values(),
             "text": printable(event.text()),
         }
-        with self._lock:
-            print(json.dumps(record, default=str), file=self._file or sys.stdout, flush=True)
+        with self._lock, _trouble_of(self._file):
+            line = json.dumps(plain(record), default=str, allow_nan=False)
+            print(line, file=self._file or sys.stdout, flush=True)
+
+
+def _trouble_of(file: TextIO | None) -> AbstractContextManager[object]:
+    """Standard output that is full or gone ends no run; who gives a file hears of it."""
+    return suppress(OSError) if file is None else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
+
+import pytest
 
 from common.events import Event, JsonLog, Level, TextLog, of_run, to_all
 
@@ -68,3 +73,33 @@ def test_levels_choose_what_is_shown() -> None:
     emit(LOST)
     lines = [len(out.getvalue().splitlines()) for out in (quiet, usual, verbose)]
     assert lines == [1, 1, 2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed(Event):
+    """An event with numbers, some of which JSON does not have."""
+
+    times: float
+    each: tuple[float, ...]
+
+    def text(self) -> str:
+        """For people."""
+        return f"{self.times} times"
+
+
+def test_numbers_that_are_not_finite_are_null() -> None:
+    out = io.StringIO()
+    JsonLog(file=out)(Weighed(times=math.inf, each=(1.5, math.nan)))
+    record = json.loads(out.getvalue(), parse_constant=pytest.fail)
+    assert (record["times"], record["each"]) == (None, [1.5, None])
+
+
+@pytest.mark.parametrize("log", [TextLog, JsonLog])
+def test_a_standard_output_that_is_full_ends_nothing_and_a_file_is_told_of(
+    log: type[TextLog | JsonLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="space"), Path("/dev/full").open("w") as full:  # noqa: PT012
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            log()(LOST)
+        log(file=full)(LOST)

@@ -20,6 +20,7 @@ from fedlab.engine.choice import EngineChoice
 from fedlab.engine.outcome import Kind, finished_run, marks, outcome_of, usable
 from fedlab.engine.running import run_cells
 from fedlab.events import RunFinished, RunsPlanned
+from fedlab.experiments.bench import Bench
 from fedlab.reports import plots
 from fedlab.reports.tables import Table
 from tests.processes import forked_children
@@ -108,6 +109,13 @@ def test_cells_differ_where_their_flags_do() -> None:
     assert len({cell.key for cell in cells}) == len(cells)
     assert all(len(cell.key) < 200 and "/" not in cell.key for cell in cells)
     assert cells[3].flags == (("--no-augment", ""),)
+    patterns = ("features.[1]*", "features.[!1]*", "features._1_")
+    assert len({Cell.of({"svr": [each]}).key for each in patterns}) == 3, "which no name of a folder says"
+
+
+def test_runs_of_another_precision_are_other_runs(tmp_path: Path) -> None:
+    benches = [Bench(EngineChoice(autocast=a), tmp_path, "data", unheard) for a in ("off", "bf16")]
+    assert benches[0].runs != benches[1].runs
 
 
 def test_a_report_on_any_runs(tmp_path: Path) -> None:

@@ -120,14 +120,14 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
     federation.server("--num-clients", "3", "--rounds", ENDLESS, "--lease", "2", "--quorum", "0.5", *SMALL)
     for name in ("a", "b", "c"):
         federation.client(name)
-    federation.wait_for("server", f"round 2/{ENDLESS}: .* 3 updates")
+    federation.wait_for("server", rf"round \d+/{ENDLESS}: .* 3 updates")
     federation.kill("c")
     federation.wait_for("server", r"round \d+: goes on without c: no sign of life")
     federation.wait_for("server", rf"round \d+/{ENDLESS}: .* 2 updates")
     federation.wait_for_states(a="training|answered", c="gone")
     status = ask(federation.address)
-    (left_out,) = status.left_out
-    assert (left_out.client, left_out.reason, status.rounds_without > 0) == ("c", "gone", True)
+    assert {"c": "gone"}.items() <= {each.client: each.reason for each in status.left_out}.items()
+    assert status.rounds_without > 0
     federation.client("c")
     federation.wait_for("server", r"2 updates(.|\n)* 3 updates")
     federation.stop("server")
@@ -137,7 +137,7 @@ def test_a_client_whose_lease_is_over_is_not_waited_for_until_it_returns(federat
 def test_a_client_that_trains_longer_than_its_lease_gives_signs_of_life(federation: Federation) -> None:
     """b trains until four signs have come, three of which go into a lease; a alone would be a quorum."""
     signs = trap("say", "a sign of life", 0)
-    flags = ["--num-clients", "2", "--rounds", "1", "--lease", "1.5", "--quorum", "0.5"]
+    flags = ["--num-clients", "2", "--rounds", "1", "--lease", "2.5", "--quorum", "0.5"]
     federation.server(*flags, through=signs)
     federation.client("a")
     federation.client("b", through=trap("hold", "a round has come"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 from collections.abc import Awaitable, Callable
 
@@ -164,3 +165,18 @@ def test_fewer_clients_than_the_run_starts_with_are_too_few(monkeypatch: pytest.
     with pytest.raises(RunError, match="--min-clients 3 clients that have not left: left: no disk"):
         supervised(act, least=3)
     assert supervised(act, least=2).round.answers[2] == Excused("c", "left: no disk")
+
+
+def test_a_supervision_that_cannot_go_on_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would, if somebody is missing in it."""
+
+    def fails(*_: object) -> float:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(supervision._Supervision, "judge", fails)
+
+    async def act(it: Supervised) -> None:
+        it.update(0)
+
+    with pytest.raises(OSError, match="no space left"):
+        supervised(act)

@@ -16,13 +16,14 @@ from common.errors import ConfigError
 from common.events import Event, unheard
 from fedlab.engine.choice import EngineChoice
 from fedlab.events import RunFinished, RunsPlanned
+from fedlab.experiments.bench import Bench
 from fedlab.reports.runs import read_run
 from fedlab.reports.tables import Table
 from fedlab.sweep.cli import configured
 from fedlab.sweep.file import read_sweep, with_seeds
 from fedlab.sweep.page import document, write_page
 from fedlab.sweep.plan import Plan
-from fedlab.sweep.run import Place, run_sweep
+from fedlab.sweep.run import run_sweep
 from fedlab.sweep.tables import Results
 from tests.processes import forked_children
 from tests.test_cli import invoke
@@ -71,10 +72,10 @@ def forked() -> Iterator[None]:
         yield
 
 
-def place(folder: Path, jobs: int = 2, told: list[Event] | None = None) -> Place:
+def place(folder: Path, jobs: int = 2, told: list[Event] | None = None) -> Bench:
     """Where a sweep of these tests runs."""
     emit = unheard if told is None else told.append
-    return Place(folder=folder, data_dir="data", engine=EngineChoice(jobs=jobs), emit=emit)
+    return Bench(EngineChoice(jobs=jobs), folder, "data", emit)
 
 
 def written(folder: Path, text: str) -> Path:

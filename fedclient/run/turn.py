@@ -175,7 +175,7 @@ class Participant:
                 update = self._trainer.first_variate(task, self._held.personal(training.received))
         except DivergedError as error:
             self._emit(Diverged(round=1, reason=str(error)))
-            connection.decline(self._seat, task.round, str(error))
+            connection.decline(self._seat, task.round, str(error), diverged=True)
             self.phase = phases.evaluated(training)
             return
         self.phase = Handing(training.memory, to_hand_in(task, update, self._seat, None))

@@ -34,9 +34,11 @@ class Cell:
         """The folder's name: readable, and different for different flags."""
         flags = [(flag, Path(value).name if flag == "--init" else value) for flag, value in self.flags]
         pairs = [(flag.removeprefix("--"), value) for flag, value in flags if flag != "--data-dir"]
-        words = ["-".join(filter(None, pair)) for pair in pairs]
-        text = re.sub(r"[^A-Za-z0-9.-]+", "_", "-".join(words))
-        return text if len(text) <= 150 else f"{text[:130]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        text = "-".join("-".join(filter(None, pair)) for pair in pairs)
+        name = re.sub(r"[^A-Za-z0-9.-]+", "_", text)
+        if name == text and len(name) <= 150:
+            return name
+        return f"{name[:130]}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def command(self) -> list[str]:
         """The command line of `fedlab` that makes the run, but for its folder."""

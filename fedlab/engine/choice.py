@@ -28,12 +28,17 @@ class EngineChoice:
     device: str = CPU
     """Where cells compute; no part of what a cell is."""
     autocast: str = OFF
+    """Cells of another precision are other runs: see `runs_in`."""
 
     def __post_init__(self) -> None:
         if self.ray_address is not None and self.name != "ray":
             raise ConfigError("--ray-address is for --engine ray; give both, or neither")
         if self.name == "ray":
             extras.require("ray")
+
+    def runs_in(self, folder: Path) -> Path:
+        """Where the runs of a folder are that compute in this precision."""
+        return folder if self.autocast == OFF else folder / self.autocast
 
     def opened(self, folder: Path, emit: Emit) -> Engine:
         """The engine, ready for tasks whose runs go into a folder."""

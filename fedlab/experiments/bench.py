@@ -28,7 +28,7 @@ class Bench:
     @property
     def runs(self) -> Path:
         """All runs of a scale, shared by its experiments."""
-        return self.folder / "runs"
+        return self.engine.runs_in(self.folder / "runs")
 
     def run(self, cells: Sequence[Cell]) -> None:
         """Runs what has neither finished nor diverged; a cell that fails does not keep the others from it."""

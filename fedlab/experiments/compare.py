@@ -80,6 +80,6 @@ class Comparison:
 
 def compare(comparison: Comparison, folder: Path, engine: EngineChoice, emit: Emit) -> list[ComparisonRow]:
     """Runs what has not been run yet, and returns a row for each method and codec."""
-    cells = comparison.cells()
+    cells, folder = comparison.cells(), engine.runs_in(folder)
     run_cells(list(cells.values()), folder, engine, emit)
     return comparison.rows({key: outcome_after(cell, folder) for key, cell in cells.items()})

@@ -86,10 +86,11 @@ def run_file(
     """Runs what a file says, or shows it; `command` is what the page says that it was made by."""
     from rich.console import Console
 
+    from fedlab.experiments.bench import Bench
     from fedlab.progress import bars_for
     from fedlab.sweep.file import read_sweep, with_seeds
     from fedlab.sweep.page import document, write_page
-    from fedlab.sweep.run import Place, run_sweep
+    from fedlab.sweep.run import run_sweep
 
     read = with_seeds(read_sweep(file, configured), seeds)
     folder = (out or Path("runs") / f"sweep-{file.stem}").absolute()
@@ -100,8 +101,7 @@ def run_file(
     # What a library has to say of a cluster goes where the log goes.
     quiet = redirect_stdout(sys.stderr) if as_json else nullcontext()
     with quiet, commandline.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
-        place = Place(folder=folder, data_dir=data, engine=engine, emit=tell)
-        results = run_sweep(read, place, configured)
+        results = run_sweep(read, Bench(engine, folder, data, tell), configured)
         report = write_page(results, folder, command)
     if as_json:
         click.echo(json.dumps(document(results, report), indent=2))

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.errors import RunError
+from common.errors import DivergedError, RunError
 from common.events import Emit
 from common.server_step.recount import recounted
 from common.server_step.rules import Rules
@@ -81,7 +81,8 @@ class FirstVariates:
             supervision.cancel()
         for answer in answers:
             if isinstance(answer, Declined | Excused):
-                raise RunError(
+                diverged = isinstance(answer, Declined) and answer.diverged
+                raise (DivergedError if diverged else RunError)(
                     f"--warm-variates: {answer.client} has no gradient at the first x to give: "
                     f"{answer.reason}; start again when all clients are ready, or without it"
                 )

@@ -125,9 +125,10 @@ class Uploads:
             run.spool.drop(member.index, upload)
             return outcome
         run.spool.keep(member.index, update.round, upload)
-        self._emit(UpdateAccepted(round=update.round, client=member.name, loss=update.loss))
         self._members.leases.answered(member.index)
-        return self._board.answer(member.index, update)
+        outcome = self._board.answer(member.index, update)
+        self._emit(UpdateAccepted(round=update.round, client=member.name, loss=update.loss))
+        return outcome
 
     def _progress(self, i: int, num_bytes: int, came: int) -> None:
         """So much of an update is here, and so much has just come."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.errors import Fault, StateError, UnavailableError, WireError
+from common.errors import Fault, UnavailableError, WireError
 from common.records.sites import SitesRecord
 from common.wire.statuses import STOPPING
 from fedserver.members.attendance import Attendance
@@ -163,8 +163,8 @@ class Board:
             self._news.set()
         return outcome
 
-    def fail(self, i: int, error: StateError) -> None:
-        """What this server has on disk of client i is damaged: ends the process that drives the round."""
+    def fail(self, i: int, error: Exception) -> None:
+        """There will be no answer of client i, for a reason of this server's: ends who drives the round."""
         answer = self._answers.get(i)
         if answer is not None and not answer.done():
             answer.set_exception(error)

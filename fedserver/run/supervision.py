@@ -73,8 +73,20 @@ def require_enough(current: Round, rule: WaitingRule, reasons: set[str]) -> None
 async def supervise(
     current: Round, board: Board, rule: WaitingRule, members: Members, watch: Watch, emit: Emit
 ) -> None:
-    """Answers for those for whom a round does not wait any longer, until everybody has an answer."""
-    supervision = _Supervision(current, board, rule, members, emit)
+    """Answers for those for whom a round does not wait any longer, until everybody has an answer.
+
+    What keeps it from doing so ends the round: nobody else closes one in which somebody is missing.
+    """
+    try:
+        await _look_after(current, board, members, watch, _Supervision(current, board, rule, members, emit))
+    except Exception as error:
+        for i in current.awaited():
+            board.fail(i, error)
+
+
+async def _look_after(
+    current: Round, board: Board, members: Members, watch: Watch, supervision: _Supervision
+) -> None:
     while waiting := current.awaited():
         started = time.monotonic()
         again_s = supervision.judge(waiting)
