@@ -333,6 +333,16 @@ def test_a_model_card_has_d_v_and_the_multiplier(arguments: list[str], d: int, v
     assert "S_svr" in invoke("fedlab", "model", *arguments).output
 
 
+def test_the_shape_of_an_example_changes_what_a_model_has() -> None:
+    for shape in ("1x8x8", "3x32x32"):
+        card = json.loads(invoke("fedlab", "model", "mlp", "--input-shape", shape, "--json").output)
+        first = card["tensors"][0]
+        assert first["shape"][1] == math.prod(map(int, shape.split("x")))
+    assert (
+        "--input-shape must be numbers" in invoke("fedlab", "model", "mlp", "--input-shape", "8 by 8").stderr
+    )
+
+
 def test_a_partition_can_just_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = invoke("fedlab", "partition", "--num-clients", "5")

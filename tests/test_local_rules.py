@@ -259,6 +259,7 @@ def test_a_federation_with_all_of_them_equals_its_simulation_and_its_replay(
         ({"algorithm": "scaffold", "clip_norm": 1.0}, ["--clip-norm"]),
         ({"algorithm": "fedpvr", "clip_norm": 1.0}, []),
         ({"momentum_on": ("all",)}, ["--momentum"]),
+        ({"cka_estimator": "biased"}, ["--cka"]),
         ({"weight_decay_on": "all", "clip_on": "all"}, ["--weight-decay", "--clip-norm"]),
     ],
     ids=str,

@@ -86,9 +86,11 @@ def test_a_mean_speed_up_leaves_no_seed_out() -> None:
     assert mean_speed_up({}, baseline) is None
 
 
-def test_a_band_holds_every_curve_and_ends_with_the_shortest() -> None:
+def test_a_band_has_the_intervals_of_its_means_and_ends_with_the_shortest_curve() -> None:
     found = band([([1, 2, 3], [0.1, 0.2, 0.3]), ([1, 2], [0.3, 0.4])])
     assert found.xs == [1, 2]
     assert found.mean == pytest.approx([0.2, 0.3])
-    assert (found.low, found.high) == ([0.1, 0.2], [0.3, 0.4])
+    assert (found.low, found.high) == ([0.1, 0.2], [0.3, 0.4]), "of two values it goes from one to the other"
+    ten = band([([1], [0.1 * k]) for k in range(10)])
+    assert 0.0 < ten.low[0] < 0.45 < ten.high[0] < 0.9
     assert band([]).xs == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from common.data import datasets
-from common.errors import ConfigError
+from common.errors import ConfigError, DataError
 from common.events import unheard
 from common.page.charts import Curves, View
 from fedlab.engine.choice import EngineChoice
@@ -409,3 +410,25 @@ def test_figures_share_the_runs_of_the_tables(study: Study) -> None:
     table = wanted_keys(MAKERS["table3"].runs(tiny, columns))
     for name in ("table2", "fig1", "fig3", "fig4", "figC3", "figC4"):
         assert wanted_keys(MAKERS[name].runs(tiny, [COLUMNS[c] for c in ITEMS[name].columns])) <= table
+
+
+def test_the_papers_step_sizes_stand_beside_those_of_a_scale(tmp_path: Path) -> None:
+    result = invoke("fedlab", "reproduce", "tableC1", "--scale", "tiny", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "tableC1" / "report.html").read_text()
+    paper = page[page.index("In the paper") :]
+    assert re.search(r"cifar10-vgg11-a0.5</td>\s*<td[^>]*>scaffold</td>\s*<td[^>]*>0.1</td>", paper)
+    assert "multistep" in paper
+
+
+def test_shards_of_data_that_cannot_be_had_are_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str, *_: object) -> None:
+        raise DataError(f"{name} cannot be had")
+
+    monkeypatch.setattr(datasets, "load", missing)
+    result = invoke("fedlab", "reproduce", "figC1", "--scale", "tiny", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "no data" in result.output
+    assert "cannot be had" in (tmp_path / "figC1" / "report.html").read_text()

@@ -47,12 +47,14 @@ def model_card(
     name: str,
     num_classes: int,
     width: float,
+    shape: tuple[int, ...] | None = None,
     svr: tuple[str, ...] = (),
     personal: tuple[str, ...] = (),
     freeze: tuple[str, ...] = (),
 ) -> ModelCard:
-    """The card of a model for examples of the shape that it is usually given."""
-    spec = ModelSpec(name=name, num_classes=num_classes, image_shape=usual_shape(name), width=width)
+    """The card of a model for examples of a shape, or of the one that it is usually given."""
+    shape = shape or usual_shape(name)
+    spec = ModelSpec(name=name, num_classes=num_classes, image_shape=shape, width=width)
     model = build_model(spec, seed=0)
     specs = tensor_specs(model)
     classes = tensor_classes(

@@ -54,11 +54,11 @@ def model(
     NAME is a built-in model or module:factory, imported from the current directory. With --export it may be
     a model of torchvision too: with its published weights if torch has them in its cache, else seeded.
     """
+    task = Task(input_shape=shape or "x".join(map(str, names.usual_shape(name))))
+    task.check_shape()
     if export is not None:
         from fedlab.models.export import export_model
 
-        task = Task(input_shape=shape or "x".join(map(str, names.usual_shape(name))))
-        task.check_shape()
         spec = ModelSpec(
             name=name,
             num_classes=num_classes,
@@ -74,7 +74,7 @@ def model(
     from fedlab.console import show_model
     from fedlab.models.card import model_card
 
-    card = model_card(name, num_classes, width, **patterns)
+    card = model_card(name, num_classes, width, task.example_shape, **patterns)
     if as_json:
         click.echo(json.dumps(asdict(card), indent=2))
     else:

@@ -17,8 +17,8 @@ def write_index(study: Study, made: Sequence[Made]) -> Path:
     page = Page(
         f"FedPVR: tables and figures, {scale.name} scale",
         lead="Li, Schmidt, Alstroem, Stich: On the Effectiveness of Partial Variance Reduction in "
-        "Federated Learning with Heterogeneous Data, CVPR 2023. Each page has the paper's numbers beside "
-        "ours.",
+        "Federated Learning with Heterogeneous Data, CVPR 2023. The pages of its tables, and of "
+        "figure 1, have the paper's numbers beside ours.",
     )
     page.text(scale.text)
     page.heading("Tables and figures")

@@ -116,7 +116,7 @@ Curve = tuple[Sequence[float], Sequence[float]]
 
 @dataclass(frozen=True)
 class Band:
-    """A curve over seeds: mean, smallest and largest at every x that all of them have."""
+    """A curve over seeds: the mean and its interval at every x that all of them have."""
 
     xs: list[float]
     mean: list[float]
@@ -128,6 +128,7 @@ def band(curves: Sequence[Curve]) -> Band:
     """The curves of several seeds as one; it ends where the first of them does."""
     tables = [dict(zip(xs, ys, strict=True)) for xs, ys in curves]
     shared = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
-    values = [[table[x] for table in tables] for x in shared]
-    means = [statistics.fmean(each) for each in values]
-    return Band(shared, means, [min(each) for each in values], [max(each) for each in values])
+    found = [interval([table[x] for table in tables]) for x in shared]
+    lows = [each.mean if each.low is None else each.low for each in found]
+    highs = [each.mean if each.high is None else each.high for each in found]
+    return Band(shared, [each.mean for each in found], lows, highs)

@@ -28,7 +28,7 @@ def write_page(results: Results, folder: Path, command: str) -> Path:
     _explain_bounds(sweep, page)
     page.heading("Learning curves")
     page.text(
-        f"Mean over the seeds, and from the lowest to the highest of them: {_seeds(sweep)}. "
+        f"Mean over the seeds with its 95 % interval (percentile bootstrap): {_seeds(sweep)}. "
         "A curve ends where its first seed does, and one that diverged or failed is not in it."
     )
     output.pictures("curves", [_curves(results, point) for point in results.points])

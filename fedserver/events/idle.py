@@ -25,13 +25,13 @@ class SettingIdle(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchIdle(Event):
-    """It is said where something acts that nobody has asked for."""
+    """It is said where or how something acts that nobody has asked for."""
 
     level: ClassVar[Level] = Level.WARNING
     switch: str
-    """The flag that says where."""
+    """The flag that says where or how."""
     setting: str
     """The flag that would ask for it."""
 
     def text(self) -> str:
-        return f"{self.switch} has no effect: it says where {self.setting} acts, and that is not given"
+        return f"{self.switch} has no effect without {self.setting}"

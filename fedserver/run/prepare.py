@@ -13,7 +13,7 @@ from common.events import Emit
 from common.records.run import RunRecord
 from common.server_step.adaptive import Choice
 from common.server_step.aggregate import ServerState
-from common.server_step.local_rules import OUTSIDE_SVR, PLACES
+from common.server_step.local_rules import PLACES
 from common.server_step.rules import Rules
 from common.server_step.step import CSource, reweighted
 from common.server_step.updates import stores_plain_floats
@@ -32,6 +32,14 @@ from fedserver.worker.process import TorchWorker
 
 KEPT_BYTES = 256 << 20
 """Of variates that a simulation has in memory too: a server's own memory does not grow with its clients."""
+
+SWITCHES = {
+    "momentum_on": "momentum",
+    "weight_decay_on": "weight_decay",
+    "clip_on": "clip_norm",
+    "cka_estimator": "cka",
+}
+"""Settings that say where or how another acts, and that other."""
 
 
 @dataclass(frozen=True)
@@ -154,11 +162,10 @@ def _tell_of_what_acts_on_nothing(run: Run, emit: Emit) -> None:
         emit(SettingIdle(setting="--weight-decay", switch="--weight-decay-on"))
     if config.clip_norm is not None and not rules.clipped(trained, svr):
         emit(SettingIdle(setting="--clip-norm", switch="--clip-on"))
-    for setting in ("momentum", "weight_decay", "clip_norm"):
-        switch = f"{setting.removesuffix('_norm')}_on"
-        if not getattr(config, setting) and getattr(config, switch) not in ((), (OUTSIDE_SVR,), OUTSIDE_SVR):
-            flag, at = ("--" + name.replace("_", "-") for name in (setting, switch))
-            emit(SwitchIdle(switch=at, setting=flag))
+    for switch, setting in SWITCHES.items():
+        if not getattr(config, setting) and getattr(config, switch) != getattr(RunConfig, switch):
+            where, what = ("--" + name.replace("_", "-") for name in (switch, setting))
+            emit(SwitchIdle(switch=where, setting=what))
 
 
 def start(run: Run, x0: Flat) -> Standing:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from common.data import datasets
+from common.errors import FedError
 from common.page.charts import HeatMap
 from fedlab.experiments.bench import Output
 from fedlab.paper.columns import Column
@@ -39,13 +40,18 @@ def fig_c1(study: Study, columns: Sequence[Column], out: Output) -> None:
 def _show(study: Study, columns: Sequence[Column], out: Output) -> None:
     """A picture for each data set and concentration; the model plays no part."""
     distinct = list({(column.dataset, column.alpha): column for column in columns}.values())
-    counts = {column: _counts(study, column) for column in distinct}
     pictures: list[Drawn] = []
     rows = []
-    for column, table in counts.items():
+    for column in distinct:
+        names = [column.shown_dataset, _source(study, column), f"{column.alpha:g}"]
+        try:
+            table = _counts(study, column)
+        except FedError as error:
+            out.page.text(f"{column.shown_dataset}: {error}", note=True)
+            rows.append([*names, "no data", "no data"])
+            continue
         pictures.append(_picture(study, column, table))
         share = (table.max(1) / table.sum(1)).mean()
-        names = [column.shown_dataset, _source(study, column), f"{column.alpha:g}"]
         rows.append([*names, f"{(table > 0).sum(1).mean():.1f}", f"{share:.2f}"])
     headings = ["in the paper", "here", "alpha", "classes per client", "share of the largest class"]
     out.table("shards", "Who has what, seed 0", Table(headings, rows))

@@ -25,7 +25,7 @@ def over_rounds(
     percent: bool = False,
     log: bool = False,
 ) -> Curves:
-    """A line for each name: the mean over its runs, within the band from the lowest to the highest."""
+    """A line for each name: the mean over its runs, within the band of its interval."""
     series, bands = {}, {}
     for name, each in runs.items():
         found = band([_curve(run, value) for run in each])

@@ -14,6 +14,7 @@ from fedlab.paper.items.parts import accuracy_at, copies, entry, learning_curves
 from fedlab.paper.study import Study, Wanted
 from fedlab.reports.paired import Bound, Reached, mean_speed_up
 from fedlab.reports.tables import Table
+from fedserver import presets
 
 Grid = Mapping[str, Mapping[str, Sequence[Outcome]]]
 """Outcomes of all seeds, by column and method."""
@@ -170,8 +171,18 @@ def settings(study: Study, columns: Sequence[Column]) -> Table:
 def step_sizes(study: Study, columns: Sequence[Column], out: Output) -> None:
     """Tables C.1 and C.2, and what the paper says elsewhere or not at all."""
     out.table("settings", "Step sizes, schedules and momentum", settings(study, columns))
+    out.published("In the paper", Table(["column", "algorithm", "eta_l", "schedule"], _printed(columns)))
     out.page.text(
         "The paper prints eta_l and schedule of FedAvg, SCAFFOLD and FedPVR. FedProx and FedDyn take "
         "FedAvg's here. Momentum acts outside S_svr; that FedPVR alone has it follows the released "
         "scripts."
     )
+
+
+def _printed(columns: Sequence[Column]) -> list[list[str]]:
+    rows = []
+    for column in columns:
+        for method in ("fedavg", "scaffold", "fedpvr"):
+            found = presets.settings(column.name, method)
+            rows.append([column.name, method, str(found["eta_l"]), str(found["schedule"])])
+    return rows
