@@ -7,6 +7,7 @@ Rooms
     evaluation/ x on data that are not trained on: counts, what is held out, what a task names
     training/  K local steps                              store/     the state directory, or memory
     midround/  where a long round is, saved while it goes on
+    measures/  drift, noise and the like of a round       worth/     what the federation brings this site
     replicas/  many clients from one command: identities, the process that forks, threads
     policy/    what may leave, by site.toml               outbox/    what has left, on disk before it leaves
     keys/      the site's own key                         check/     is this site ready? takes no part

@@ -71,7 +71,7 @@ def settings(preset: str, algorithm: str) -> dict[str, str | float]:
         "validation": 0.01,
     }
     prox_setting = ALGORITHMS[algorithm].prox_setting
-    if prox_setting is not None:
+    if prox_setting in _PROX:
         found[prox_setting] = _PROX[prox_setting][dataset]
     return found
 

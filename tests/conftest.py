@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.processes import Federation
-from tests.zygote import root
+from tests.zygote import end, root
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,6 +37,11 @@ settings.load_profile("calm")
 def pytest_configure() -> None:
     """Before there are workers, which have the same root of all processes then."""
     root()
+
+
+def pytest_unconfigure() -> None:
+    """After all workers have ended."""
+    end()
 
 
 def pytest_collection_finish() -> None:

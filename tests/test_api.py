@@ -27,6 +27,7 @@ from common.data.given import arrays
 from common.errors import CancelledError, ConfigError, DataError, RefusedError, StateError
 from common.events import Event, unheard
 from common.models.spec import ModelSpec
+from fedclient.events import Joining
 from fedclient.given import GivenExamples
 from fedclient.site import Site
 from fedlab.api.bar import bar
@@ -318,9 +319,9 @@ def test_clients_and_servers_are_ended_by_their_program(here: Path) -> None:
     with fedserver.serve(**TASK, init=first_weights(here)) as server:
         with pytest.raises(ConfigError, match=r"--listen .*: cannot listen there"):
             fedserver.serve(listen=server.address, run_dir=here / "other", **TASK, init=first_weights(here))
-        client = fedclient.join(server.address, name="one", data=points())
-        other = here / ".fedclient" / "one"
-        wait_until(other.exists, "the client has a state directory")
+        told = list[Event]()
+        client = fedclient.join(server.address, name="one", data=points(), on_event=told.append)
+        wait_until(lambda: any(isinstance(event, Joining) for event in told), "the client has its state")
         with pytest.raises(StateError, match="is in use by another client"):
             fedclient.join(server.address, name="one", data=points()).wait(60)
         client.cancel()

@@ -67,6 +67,14 @@ def root() -> str:
     return os.environ[ROOT]
 
 
+def end() -> None:
+    """Ends the root, and with it all that it has forked, if this process has started it."""
+    for process in _started:
+        process.kill()
+        process.wait()
+    _started.clear()
+
+
 def _address(name: str, kind: str) -> str:
     return f"\0{name}-{kind}"  # Not in the file system, so nothing is left of it.
 

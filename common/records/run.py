@@ -37,7 +37,7 @@ class RunRecord(Record):
     """config.json: one run, as it was set up. Written when all seats are taken, and at every later join."""
 
     algorithm: str
-    """fedpvr, fedavg, scaffold, fedprox or feddyn."""
+    """Its name: a built-in one, or that of an installed package."""
     model: str
     """Built-in name or module:factory."""
     dataset: str

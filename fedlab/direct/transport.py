@@ -38,12 +38,14 @@ class HandedTransport:
 
     def pull(self, call: Call, request: bytes) -> Iterator[bytes]:
         """The header, once there is a round or the end."""
+        assert call.name == "PullRound", "no other stream is handed over in memory"
         header, handed = self.loop.ask(self.service.hand_round(request, CALLER))
         self.down = None if handed is None else handed.flat(handed.raw)
         return iter([header])
 
     def push(self, call: Call, frames: Iterator[bytes]) -> bytes:
         """The reply to the header, which is all that is taken of the frames, and to what is handed over."""
+        assert call.name == "PushUpdate", "no other stream is handed over in memory"
         handed, self.up = self.up, None
         return self.loop.ask(self.service.take_update(next(frames), handed, CALLER))
 
