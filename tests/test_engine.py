@@ -127,6 +127,8 @@ def test_data_that_cannot_be_had_fail_the_cells_that_need_them_and_no_others(tmp
 def test_an_address_of_a_cluster_is_for_the_engine_that_has_one() -> None:
     with pytest.raises(ConfigError, match="--ray-address is for --engine ray"):
         EngineChoice(ray_address="auto")
+    with pytest.raises(ConfigError, match="--device cuda:1 names a GPU of one machine"):
+        EngineChoice(name="ray", device="cuda:1")
     refused = invoke("fedlab", "reproduce", "table1", "--ray-address", "auto")
     assert refused.exit_code == 2
 

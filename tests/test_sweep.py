@@ -170,6 +170,7 @@ def test_as_json_everything_is_a_number_or_says_why_not(results: Results) -> Non
 
 def test_all_runs_start_from_the_model_of_a_run_on_pooled_data(tmp_path: Path) -> None:
     text = SMALL.partition("[methods.fedavg.search]")[0] + "[prepare]\nrounds = 1\n[report]\nseeds = 1\n"
+    text = text.replace("rounds = 3", "rounds = 3\nprobe = 100")
     sweep = read_sweep(written(tmp_path, text), configured)
     found = run_sweep(sweep, place(tmp_path), configured)
     run = found.entries["fedavg", ""].outcomes[0].run
@@ -179,6 +180,8 @@ def test_all_runs_start_from_the_model_of_a_run_on_pooled_data(tmp_path: Path) -
     others = {read_run(path.parent).config.num_clients for path in tmp_path.glob("runs/*/config.json")}
     assert others == {1, 2}
     assert str(tmp_path) not in run.path.name, "a folder may be moved"
+    gaps = [100 * record.head_gap for record in run.rounds if record.head_gap is not None]
+    assert found.tables()["head-gap"][1].rows == [["fedavg", f"{gaps[0]:.1f} to {gaps[-1]:.1f}"]]
 
 
 def test_a_plan_is_shown_without_a_run(tmp_path: Path) -> None:

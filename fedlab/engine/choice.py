@@ -33,6 +33,11 @@ class EngineChoice:
     def __post_init__(self) -> None:
         if self.ray_address is not None and self.name != "ray":
             raise ConfigError("--ray-address is for --engine ray; give both, or neither")
+        if self.name == "ray" and self.device.startswith("cuda:"):
+            raise ConfigError(
+                f"--device {self.device} names a GPU of one machine; on a cluster give --device cuda, "
+                "and every run gets one that is free"
+            )
         if self.name == "ray":
             extras.require("ray")
 
@@ -46,8 +51,9 @@ class EngineChoice:
             return LocalEngine(self.jobs or os.cpu_count() or 1, self.flags(self._devices()))
         from fedlab.engine.ray_engine import RayEngine
 
-        # Each node looks for its own devices.
-        return RayEngine(self.ray_address, self.jobs, folder, emit, self.flags((self.device,))(0))
+        # Each node looks for its own devices; of those that Ray shares out, a task sees its own and no other.
+        flags, gpus = self.flags((self.device,))(0), int(self.device == "cuda")
+        return RayEngine(self.ray_address, self.jobs, folder, emit, flags, gpus)
 
     def _devices(self) -> tuple[str, ...]:
         """Those of this machine; raises before the first cell if one is not there."""

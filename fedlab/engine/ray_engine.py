@@ -30,11 +30,17 @@ class RayEngine:
     """A Ray task for each task, with one CPU."""
 
     def __init__(
-        self, address: str | None, jobs: int | None, folder: Path, emit: Emit, flags: tuple[str, ...] = ()
+        self,
+        address: str | None,
+        jobs: int | None,
+        folder: Path,
+        emit: Emit,
+        flags: tuple[str, ...] = (),
+        gpus: int = 0,
     ) -> None:
         """Without an address it is the cluster that RAY_ADDRESS names, or one of this machine for as long.
 
-        Every task is given these flags in addition.
+        Every task is given these flags in addition, and so many GPUs to itself.
         """
         self._flags = flags
         self._jobs = jobs
@@ -43,7 +49,7 @@ class RayEngine:
         self._here = Path.cwd()
         self._sign = folder / f".ray-{secrets.token_hex(8)}"
         _join(address)
-        self._run = ray.remote(num_cpus=1, max_retries=RETRIES)(run_on_node)
+        self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(run_on_node)
         self._sign.touch()
         alive = [node for node in ray.nodes() if node["Alive"]]
         cpus = sum(node["Resources"].get("CPU", 0) for node in alive)

@@ -49,6 +49,14 @@ class Entry:
                 found[seed] = Reached(self.rounds, censored=True)
         return found
 
+    def head_gaps(self) -> list[list[float]]:
+        """What another classifier on the same features would win, at every look with --probe, by seed."""
+        runs = [outcome.usable for outcome in self.outcomes.values()]
+        found = [
+            [r.head_gap for r in run.rounds if r.head_gap is not None] for run in runs if run is not None
+        ]
+        return [each for each in found if each]
+
     def curves(self) -> list[tuple[list[float], list[float]]]:
         """Accuracy over rounds, of every seed that has all of them."""
         runs = [outcome.usable for outcome in self.outcomes.values()]

@@ -36,6 +36,11 @@ class Results:
             found |= self._accuracies()
         for target in self.sweep.report.targets:
             found |= self._target(target)
+        if any(entry.head_gaps() for entry in self.entries.values()):
+            title = (
+                "Head gap at the first and at the last look, in points: mean of the seeds, with 95 % interval"
+            )
+            found["head-gap"] = (title, self._table(_head_gap))
         return found
 
     def _accuracies(self) -> dict[str, tuple[str, Table]]:
@@ -109,6 +114,12 @@ def _rounds(entry: Entry, target: float) -> str:
     if len(reached) > 1:
         each += f", mean {mean_rounds(list(reached.values())).text()}"
     return _with_marks(each, entry)
+
+
+def _head_gap(entry: Entry) -> str:
+    gaps = entry.head_gaps()
+    looks = [interval([100 * each[k] for each in gaps]).text() for k in (0, -1)] if gaps else []
+    return _with_marks(" to ".join(looks), entry)
 
 
 def _with_marks(text: str, entry: Entry) -> str:
