@@ -139,7 +139,7 @@ class TextLog:
                 if event.alarming and file.isatty():
                     line = f"{RED}{line}{PLAIN}"
                 # In one piece, because other processes may write to the same file.
-                with _trouble_of(self._file):
+                with _ignoring_loss_of(self._file):
                     print(f"{time.strftime('%H:%M:%S')} {line}\n", end="", file=file, flush=True)
 
     def naming_clients(self) -> TextLog:
@@ -167,12 +167,12 @@ class JsonLog:
             **event.values(),
             "text": printable(event.text()),
         }
-        with self._lock, _trouble_of(self._file):
+        with self._lock, _ignoring_loss_of(self._file):
             line = json.dumps(plain(record), default=str, allow_nan=False)
             print(line, file=self._file or sys.stdout, flush=True)
 
 
-def _trouble_of(file: TextIO | None) -> AbstractContextManager[object]:
+def _ignoring_loss_of(file: TextIO | None) -> AbstractContextManager[object]:
     """Standard output that is full or gone ends no run; who gives a file hears of it."""
     return suppress(OSError) if file is None else nullcontext()
 
