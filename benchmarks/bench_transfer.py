@@ -106,6 +106,8 @@ class Ours:
         """One round."""
         self._round += 1
         self._phase("down")
+        self._crew.wait("train")
+        self._crew.go("train")
         began = self._phase("up")
         up, after = self.moved["up"][-1], processes.exact_cpu_seconds(self._server.pid)
         closed = self._server.wait_for("round_closed", round=self._round)[0]

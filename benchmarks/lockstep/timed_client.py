@@ -32,6 +32,9 @@ def become(member: Member, i: int) -> None:
             yield from pull(self, call, *arguments, **named)
         finally:
             member.done()
+        # What a round has beside transfers takes nothing from those of others.
+        member.ready("train")
+        member.done()
 
     def timed_push(self: GrpcTransport, call: Any, *arguments: Any, **named: Any) -> Any:
         member.ready("up")
