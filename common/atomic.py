@@ -30,16 +30,22 @@ SYNCS = 8
 
 
 @contextmanager
-def replacing(path: Path, mode: int = USUAL, *, synced: bool = True) -> Iterator[Path]:
+def replacing(
+    path: Path, mode: int = USUAL, *, synced: bool = True, spare: Path | None = None
+) -> Iterator[Path]:
     """A scratch file that takes the place of `path`, synced to disk, when the block ends without an error.
 
-    It is there, empty, when the block begins, and has never had more permissions than `mode`. One that is not
-    `synced` survives a killed process; after a power cut it may be torn, unless `sync` was called for it.
+    It is there, empty, when the block begins, and has never had more permissions than `mode`; a `spare` file,
+    which nobody needs and which has the mode already, becomes it as it is. One that is not `synced` survives
+    a killed process; after a power cut it may be torn, unless `sync` was called for it.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        scratch.unlink(missing_ok=True)
-        os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        if spare is not None and spare.exists():
+            spare.replace(scratch)
+        else:
+            scratch.unlink(missing_ok=True)
+            os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     except OSError as error:
         # Whoever gave the path knows nothing of the scratch file.
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -73,6 +79,15 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_at(file: int, piece: bytes | memoryview, start: int) -> int:
+    """Writes all of a piece into an open file from `start` on; returns where it ends."""
+    rest = memoryview(piece).cast("B")
+    end = start + len(rest)
+    while rest:
+        rest = rest[os.pwrite(file, rest, end - len(rest)) :]
+    return end
 
 
 def write_bytes(path: Path, data: bytes, mode: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from common.processes import cores
 from common.server_step import aggregate as aggregates
 from common.server_step.aggregate import Aggregate
 from common.server_step.moves import BLOCK
@@ -112,6 +113,22 @@ def test_updates_give_the_same_bits_in_one_pass_and_in_several(monkeypatch: pyte
         return result(aggregate, down, 5).tobytes(), aggregate.drift_diversity()
 
     assert after(2) == after(64)
+
+
+def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = layout_of("float32", n=7 * BLOCK + 5)
+    down, ups = random_flat(layout, 0), [random_flat(layout, seed) for seed in range(1, 6)]
+
+    def closed(threads: int) -> tuple[bytes, object, object]:
+        monkeypatch.setattr(cores, "num_threads", lambda: threads)
+        aggregate = Aggregate(layout, down)
+        for weight, up in enumerate(ups):
+            aggregate.add(up, None, float(weight), 1.0)
+        after = result(aggregate, down, len(ups))
+        return after.tobytes(), aggregate.norms(), aggregate.drift_diversity()
+
+    assert 7 * BLOCK * len(ups) >= aggregates.WORTH_SPREADING, "it is worth other threads"
+    assert closed(3) == closed(1)
 
 
 def test_partial_participation_divides_the_change_of_c_by_all_clients() -> None:

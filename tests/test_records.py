@@ -132,7 +132,8 @@ def test_every_file_of_a_run_directory_is_in_the_document(tmp_path: Path) -> Non
     names = [path.relative_to(tmp_path / "run").as_posix() for path in files]
     assert [name for name in names if not any(re.match(p, name) for p in patterns)] == []
     unused = {p for p in patterns if not any(re.match(p, name) for name in names)}
-    assert unused == {"spool/", "clients/", re.escape(".track-HHHHHHHH.lock") + "$"}
+    while_it_goes_on = {"spool/", "clients/", "checkpoints/spare$"}
+    assert unused == {*while_it_goes_on, re.escape(".track-HHHHHHHH.lock") + "$"}
     for path in files:
         record = next((e.record for e in document.RUN_DIRECTORY if e.name == path.name), None)
         if record is Provenance:
@@ -187,6 +188,41 @@ def test_lines_of_rounds_that_did_not_count_are_cut_off(tmp_path: Path) -> None:
     cut_lines(path, 0)
 
 
+def of_round(r: int) -> Checkpoint:
+    """The known run after a round."""
+    closing = replace(known.ROUND, round=r)
+    return Checkpoint(
+        round=r,
+        flat=known.values(),
+        h={},
+        counted={0: r},
+        norms={0: 0.5},
+        changed=set(),
+        evicted=frozenset(),
+        strikes={},
+        c_source=CSource.FROM_MOVE,
+        total_weight=2.0,
+        closing=closing,
+    )
+
+
+def test_checkpoints_that_are_not_kept_are_written_over(tmp_path: Path) -> None:
+    checkpoints, seen = Checkpoints(tmp_path, known.LAYOUT), []
+    for r in range(1, 7):
+        checkpoints.write(of_round(r))
+        assert checkpoints.prune() == max(1, r - 2)
+        assert checkpoints.rounds() == [*range(max(1, r - 2), r + 1)]
+        seen.append((tmp_path / f"round-{r:06d}.safetensors").stat().st_ino)
+    assert len({*seen}) == 4, "three that are kept, and the one that is written"
+    assert checkpoints.read(6).closing == of_round(6).closing
+    (tmp_path / ".round-000007.safetensors.99.tmp").write_bytes(b"of a process that was killed")
+    checkpoints.drop_after(6)
+    checkpoints.drop_spare()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        f"round-00000{r}.safetensors" for r in (4, 5, 6)
+    ]
+
+
 def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     """The newest lacks a variate, so the older one is found, and its variates are still in the archive."""
     checkpoints = Checkpoints(tmp_path / "checkpoints", known.LAYOUT)
@@ -194,22 +230,7 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path: Path) -> None:
     variates = Variates(folder, archive, known.LAYOUT, ALGORITHMS["fedpvr"], 0.0)
     for r in (1, 2):
         variates.stage(0, r, known.values(), known.values())
-        closing = replace(known.ROUND, round=r)
-        checkpoints.write(
-            Checkpoint(
-                r,
-                known.values(),
-                {},
-                {0: r},
-                {0: 0.5},
-                set(),
-                frozenset(),
-                {},
-                CSource.FROM_MOVE,
-                2.0,
-                closing,
-            )
-        )
+        checkpoints.write(of_round(r))
         variates.count(0, r)
     (folder / "client-00000-round-000002.safetensors").write_bytes(b"")
 

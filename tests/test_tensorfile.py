@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,37 @@ def test_files_open_in_the_standard_library_for_them(tmp_path: Path) -> None:
     found = load_file(tmp_path / "t")
     assert found.keys() == {"w"}
     assert torch.equal(found["w"].view(torch.uint8), wanted["w"].view(torch.uint8))
+
+
+def test_a_file_is_what_the_standard_library_for_them_writes(tmp_path: Path) -> None:
+    layout = Layout(
+        TensorSpec(name, dtype, shape)
+        for name, dtype, shape in [
+            ("b", "float32", (3,)),
+            ("a", "float32", (2, 2)),
+            ("n", "int64", ()),
+            ("m", "bool", (5,)),
+            ("h", "float16", (1, 3)),
+        ]
+    )
+    flat = filled(layout)
+    safetensors_files.write(tmp_path / "ours", layout, flat, Purpose.MODEL)
+    note = safetensors_files.read_note(tmp_path / "ours")
+    save_file(tensor_views(layout, flat), tmp_path / "theirs", metadata=note)
+    ours, theirs = ((tmp_path / name).read_bytes() for name in ("ours", "theirs"))
+    length = 8 + int.from_bytes(ours[:8], "little")
+    assert json.loads(ours[8:length]) == json.loads(theirs[8:length])
+    assert ours[length:] == theirs[length:]
+
+
+@pytest.mark.parametrize("size", [0, 10, 100_000])
+def test_written_over_a_spare_file_it_is_the_same(tmp_path: Path, size: int) -> None:
+    flat, spare = filled(LAYOUT), tmp_path / "spare"
+    safetensors_files.write(tmp_path / "new", LAYOUT, flat, Purpose.MODEL)
+    spare.write_bytes(b"x" * size)
+    safetensors_files.write(tmp_path / "over", LAYOUT, flat, Purpose.MODEL, spare=spare)
+    assert (tmp_path / "over").read_bytes() == (tmp_path / "new").read_bytes()
+    assert not spare.exists()
 
 
 def test_damaged_foreign_and_missing_files_are_refused_by_name(tmp_path: Path) -> None:

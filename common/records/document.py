@@ -131,6 +131,10 @@ RUN_DIRECTORY = (
         CheckpointNote,
     ),
     Entry(
+        "checkpoints/spare",
+        "While a run goes on: a checkpoint that is not kept any more, which the next is written over.",
+    ),
+    Entry(
         "ledger/client-IIIII-round-RRRRRR.safetensors",
         "The variate of client IIIII as it counted last, in that round: c_i, or FedDyn's l_i.",
     ),

@@ -16,22 +16,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
-from common.server_step.moves import BLOCK, QUIETLY, Moves, difference, square, write_float64
+from common.processes import cores
+from common.server_step.moves import BLOCK, QUIETLY, Moves, Use, folded, square
 from common.server_step.rules import Rules
+from common.tensors.buffers import reused
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
-from common.tensors.mapped_files import let_go
 
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
-Use = Callable[[slice, Float64], None]
-"""Takes a block of a sum of moves, which is good until it returns."""
-PIECE = 16 * BLOCK
-"""Of mapped updates no more is in memory than was summed up of them since they were last let go of."""
+PIECE = 4 * BLOCK
+"""What is folded in one go. Of mapped updates no more than this is in memory in each thread."""
+WORTH_SPREADING = 1 << 20
+"""Numbers of all updates together for which other threads are woken."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -88,28 +91,18 @@ class Aggregate:
         """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block."""
         spec, before = self._layout.specs[index], self._sums.get(index)
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
-        updates = [(self._layout.array(y, index).reshape(-1), w, squares) for y, w, squares in waiting]
+        updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in waiting]
         x = self._moves.base(index, None)
-        buffer: Float64 = np.empty((3, min(len(x), BLOCK)))
-        self._together[index], kept = 0.0, 0
-        for start in range(0, len(x), BLOCK):
-            block = slice(start, start + BLOCK)
-            base, sums, move = buffer[:, : len(x[block])]
-            write_float64(x[block], spec.dtype, base)
-            sums[:] = 0.0 if before is None else before[block]
-            for y, weight, squares in updates:
-                difference(y[block], base, spec.dtype, move)
-                size = square(move)
+        spreads = cores.num_threads() > 1 and len(x) * len(updates) >= WORTH_SPREADING
+        pieces = (slice(start, min(start + PIECE, len(x))) for start in range(0, len(x), PIECE))
+        fold = partial(folded, spec.dtype, x, updates, before, use, width=PIECE if spreads else BLOCK)
+        self._together[index] = 0.0
+        for sizes in chain.from_iterable(cores.spread(fold, pieces) if spreads else map(fold, pieces)):
+            self._together[index] += sizes.together
+            for (_, weight, squares), size in zip(waiting, sizes.apart, strict=True):
                 squares[spec.purpose] += size
                 if weight:
                     self._apart[index] += size * weight**2
-                    sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
-            self._together[index] += square(sums)
-            use(block, sums)
-            if block.stop - kept >= PIECE or block.stop >= len(x):
-                for y, _, _ in updates:
-                    let_go(y[kept : block.stop])
-                kept = block.stop
 
     def _center_of(self, index: int) -> Float64 | None:
         """What takes the place of a tensor's sum of moves; None where nothing does."""
@@ -135,7 +128,7 @@ class Aggregate:
             Purpose.BUFFER: 1.0 / self._total_weight,
             Purpose.CONTROL: 1.0 / rules.total_weight,
         }
-        out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
+        out, next_h = reused(self._layout), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)

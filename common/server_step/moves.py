@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,9 +21,12 @@ from common.tensors.layout import (
     from_float64,
     to_float64,
 )
+from common.tensors.mapped_files import let_go
 
 BLOCK = 1 << 15
 """Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
+Use = Callable[[slice, Float64], None]
+"""Takes a block of a sum of moves, which is good until it returns."""
 QUIETLY = np.errstate(over="ignore", invalid="ignore")
 """A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
 
@@ -85,6 +89,57 @@ class Moves:
                 block = slice(start, start + BLOCK)
                 base = to_float64(old[block], dtype)
                 new[block] = from_float64(base + share * (to_float64(new[block], dtype) - base), dtype)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Squares of norms of a block."""
+
+    apart: list[float]
+    """Of each update's move."""
+    together: float
+    """Of their sum."""
+
+
+@QUIETLY
+def folded(
+    dtype: str,
+    x: Array,
+    updates: list[tuple[Array, float]],
+    before: Float64 | None,
+    use: Use,
+    piece: slice,
+    *,
+    width: int,
+) -> list[Sizes]:
+    """Gives `use` the sum of moves, with their weights, of a piece of a tensor; by blocks, their sizes.
+
+    The numbers are the same whatever the `width` that is worked on at a time. Where threads take turns, it is
+    large, because after each call they may wait for each other.
+    """
+    found: list[Sizes] = []
+    buffer: Float64 = np.empty((3, min(piece.stop - piece.start, width)))
+    for start in range(piece.start, piece.stop, width):
+        part = slice(start, min(start + width, piece.stop))
+        base, sums, move = buffer[:, : part.stop - start]
+        write_float64(x[part], dtype, base)
+        sums[:] = 0.0 if before is None else before[part]
+        apart = []
+        for y, weight in updates:
+            difference(y[part], base, dtype, move)
+            apart.append(_block_squares(move))
+            if weight:
+                sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
+        found += [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
+        use(part, sums)
+    for y, _ in updates:
+        let_go(y[piece])
+    return found
+
+
+def _block_squares(move: Float64) -> list[float]:
+    """||move||^2 of each block."""
+    return [square(move[start : start + BLOCK]) for start in range(0, len(move), BLOCK)]
 
 
 def difference(y: Array, base: Float64, dtype: str, out: Float64) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from common import json_files
-from common.atomic import PRIVATE, make_private, sync
+from common.atomic import PRIVATE, make_private, sync, write_at
 from common.errors import DiskError, StateError
 from common.locks import lock
 from common.records.client import KNOWN_RUN, OWNER, KnownRun, Owner
@@ -155,7 +155,7 @@ class RunFiles:
             try:
                 end = 0
                 for piece in pieces:
-                    end += _written(file, piece, end)
+                    end = write_at(file, piece, end)
                 if os.fstat(file).st_size != end:
                     os.ftruncate(file, end)
             finally:
@@ -214,12 +214,3 @@ class RunFiles:
 
     def _file(self, r: int) -> Path:
         return self._folder / f"variate-{r:06d}.safetensors"
-
-
-def _written(file: int, piece: bytes | memoryview, start: int) -> int:
-    """Writes all of a piece from `start` on; returns how many bytes that were."""
-    rest = memoryview(piece).cast("B")
-    size = len(rest)
-    while rest:
-        rest = rest[os.pwrite(file, rest, start + size - len(rest)) :]
-    return size

@@ -139,6 +139,7 @@ class Tidying:
         self._cancel_later()
         await self.done()
         self._run.spool.drop_spares()
+        self._run.checkpoints.drop_spare()
         if self._written < self._newest:
             newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
             write = self._run.run_dir.write_state

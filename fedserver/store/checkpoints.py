@@ -15,6 +15,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, layout: Layout) -> None:
         self._folder = folder
+        self._spare = folder / "spare"
         self._model = layout
         make_private(folder)
 
@@ -118,15 +120,20 @@ class Checkpoints:
         )
         note = {"checkpoint": form.text(told)}
         path = self._path(checkpoint.round)
-        safetensors_files.write(path, layout, flat, Purpose.MODEL, note=note, synced=False)
+        safetensors_files.write(path, layout, flat, Purpose.MODEL, note=note, synced=False, spare=self._spare)
         return [path, self._folder]
 
     def prune(self) -> int:
-        """Drops those that need not be kept; returns the oldest round that still has one."""
+        """Drops those that need not be kept, but for a file to write over; returns the oldest left."""
         rounds = self.rounds()
         for r in rounds[:-KEPT]:
-            self._path(r).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # Somebody else has dropped it.
+                self._path(r).replace(self._spare)
         return rounds[-KEPT:][0]
+
+    def drop_spare(self) -> None:
+        """There are no more rounds."""
+        self._spare.unlink(missing_ok=True)
 
     def rounds(self) -> list[int]:
         """Rounds that have a checkpoint."""
@@ -200,7 +207,9 @@ class Checkpoints:
         return None
 
     def drop_after(self, r: int) -> None:
-        """Removes what is newer than the checkpoint that the run goes on from."""
+        """Removes what is newer than the checkpoint that the run goes on from, or was never finished."""
+        for scratch in self._folder.glob(".*.tmp"):
+            scratch.unlink(missing_ok=True)
         for later in self.rounds():
             if later > r:
                 self._path(later).unlink(missing_ok=True)

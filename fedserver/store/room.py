@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from common.atomic import PRIVATE, make_private
+from common.atomic import PRIVATE, make_private, write_at
 from common.tensors.layout import Flat
 
 SMALL_BYTES = 64 << 10
@@ -51,10 +51,7 @@ class FileRoom:
 
     def write(self, start: int, data: Flat) -> None:
         """Writes bytes to the file: that is quicker than into a mapping, whose pages come one by one."""
-        rest = data.data
-        while rest:
-            written = os.pwrite(self._file, rest, start + len(data) - len(rest))
-            rest = rest[written:]
+        write_at(self._file, data.data, start)
 
     def flat(self) -> Flat:
         """The file, mapped rather than loaded."""
