@@ -35,6 +35,8 @@ class Seconds:
     """From its opening to its close."""
     train: float
     """Of the client that trained longest."""
+    step: float | None = None
+    """The server's step, once all updates were there; part of `round`. Missing in earlier releases."""
     evaluate: float | None = None
     """The evaluation, which goes on beside the next round; left out where there was none."""
 

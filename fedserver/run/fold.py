@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -44,6 +45,8 @@ class Folded:
     """With the S_svr of the next round, which x and c are laid out for; the same where S_svr stays."""
     choice: Choice | None
     """How S_svr was chosen, where it is chosen round by round."""
+    seconds: float
+    """How long the step took."""
 
     def record(
         self, sent: DirectionBytes, seconds: Seconds, cka: dict[str, float | None] | None, norms: Norms
@@ -136,7 +139,7 @@ class Fold:
         `choice` is how its S_svr was chosen, where that is chosen anew now. Raises if x or c is not finite
         any more.
         """
-        r, rules = self._number, self._reader.rules
+        started, r, rules = time.monotonic(), self._number, self._reader.rules
         closed = self._step.close(own, again=self._again, absent=self._absent())
         for i, clip in closed.clipped.items():
             emit(
@@ -158,7 +161,8 @@ class Fold:
             each.client: each.evaluation for each in self._updates.values() if each.evaluation is not None
         }
         counted = {i: self._updates[i] for i in closed.counted}
-        return Folded(rules, closed, counted, clipped, found, self._drift(), before, after, choice)
+        drift, took = self._drift(), time.monotonic() - started
+        return Folded(rules, closed, counted, clipped, found, drift, before, after, choice, took)
 
     def _drift(self) -> DriftRecord | None:
         if self._apart is None:

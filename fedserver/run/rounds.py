@@ -188,6 +188,7 @@ class Rounds:
         seconds = Seconds(
             round=time.monotonic() - started,
             train=max(update.train_seconds for update in folded.counted.values()),
+            step=folded.seconds,
         )
         cka = await compared(run, r, folded.counted, self._worker)
         names = {i: member.name for i, member in self._members.by_index.items()}
