@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import math
-import signal
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -23,8 +19,6 @@ from common.installation import extras
 
 OPTIONS, SECURITY, LOG = "Options", "Security", "Log"
 LOGS: dict[str, Callable[[Level, TextIO | None], Emit]] = {"text": TextLog, "json": JsonLog}
-GOOD_BYE_S = 3.0
-"""How long a process may take to end after the first SIGTERM before another counts."""
 HELP_COLUMN = 28
 """Flags that are longer have their explanation on the next line."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
@@ -203,43 +197,3 @@ def listener(log_format: str, quiet: bool, verbose: bool, file: TextIO | None) -
         raise ConfigError("--quiet and --verbose exclude each other; give one of them")
     least = Level.WARNING if quiet else Level.DETAIL if verbose else Level.NOTICE
     return LOGS[log_format](least, file)
-
-
-@contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Lets SIGTERM unwind the block as Ctrl-C does, and ends the process quietly after either."""
-    signal.signal(signal.SIGTERM, _Raise())
-    deaf_at_exit()
-    try:
-        yield
-    except Stopped:
-        raise SystemExit(exit_code(signal.SIGTERM)) from None
-    except KeyboardInterrupt:
-        raise SystemExit(exit_code(signal.SIGINT)) from None
-
-
-def deaf_at_exit() -> None:
-    """Ignores a SIGTERM that comes while the process is ending anyway, so that it keeps its exit code."""
-    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
-
-
-class Stopped(BaseException):
-    """SIGTERM came."""
-
-
-class _Raise:
-    """Handler of SIGTERM. One more within seconds is of the same sender, and does not cut off a good-bye."""
-
-    def __init__(self) -> None:
-        self._last_s = -math.inf
-
-    def __call__(self, number: int, _: object) -> None:
-        now = time.monotonic()
-        if now >= self._last_s + GOOD_BYE_S:
-            self._last_s = now
-            raise Stopped
-
-
-def exit_code(signal_number: int) -> int:
-    """0 for a normal end and for SIGTERM, which asks for one; 130 for Ctrl-C, as shells expect."""
-    return ExitCode.INTERRUPTED if signal_number == signal.SIGINT else ExitCode.DONE

@@ -18,7 +18,7 @@ from common.devices.cli import training_options
 from common.errors import ConfigError
 from common.events import Emit, naming_clients
 from common.installation.cli import version_option
-from common.processes import memory
+from common.processes import memory, signals
 from fedclient.check.cli import check_command
 from fedclient.flags import Flags, rate, threads
 from fedclient.keys.cli import certs as certs_group
@@ -194,7 +194,7 @@ def run(emit: Emit, certs: Path | None, token_file: Path | None, insecure: bool,
     from fedclient.replicas.identity import identified
     from fedclient.run.live import live
 
-    with commandline.stopped_by_signals(), identified(flags, credentials) as identity:
+    with signals.stopped_by_signals(), identified(flags, credentials) as identity:
         live(identity, emit)
 
 

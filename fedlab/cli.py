@@ -21,6 +21,7 @@ from common.errors import ConfigError
 from common.events import Emit
 from common.installation import extras
 from common.installation.cli import version_option
+from common.processes import signals
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
 from fedlab.paper import cli as paper
@@ -69,7 +70,7 @@ def demo(
     folder = out or Path("runs") / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     config = DemoConfig(folder=folder, clients=clients, rounds=rounds, alpha=alpha, seed=seed)
     console = Console(stderr=as_json)
-    with commandline.stopped_by_signals(), bars_for(emit, console) as tell:
+    with signals.stopped_by_signals(), bars_for(emit, console) as tell:
         rows = run_demo(config, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
@@ -102,7 +103,7 @@ def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **
     from common.devices.choice import on_devices
     from fedlab.simulation import simulate as run_simulation
 
-    with commandline.stopped_by_signals():
+    with signals.stopped_by_signals():
         where = on_devices(device, autocast)
         run_simulation(config, run_dir, emit, where, jobs=jobs, resume=resume)
 
@@ -129,7 +130,7 @@ def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings
     from common.devices.choice import on_devices
     from fedlab.simulation import simulate as run_simulation
 
-    with commandline.stopped_by_signals():
+    with signals.stopped_by_signals():
         run_simulation(config, run_dir, emit, on_devices(device, autocast), resume=resume)
 
 

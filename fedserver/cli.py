@@ -20,6 +20,7 @@ from common.devices.cli import device_option
 from common.events import Emit
 from common.installation.cli import completion, version_option
 from common.models import names
+from common.processes import signals
 from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
@@ -216,7 +217,7 @@ def run(
     from fedserver.access.settings import AccessSettings
     from fedserver.server import serve
 
-    commandline.deaf_at_exit()
+    signals.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)
     with dashboards.beside_run(dashboard, run_dir, access, emit), companions.started(run_dir, insecure, emit):
         ended = serve(
@@ -230,7 +231,7 @@ def run(
             canary=canary,
             device=device,
         )
-        raise SystemExit(commandline.exit_code(asyncio.run(ended)))
+        raise SystemExit(signals.exit_code(asyncio.run(ended)))
 
 
 for command in (

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 DAY_S = 86_400
+LATER = "later"
 _numbers = itertools.count(1)
 
 
@@ -21,8 +22,15 @@ def _jumping() -> float:
     return DAY_S * (next(_numbers) * 7919 % 2001 - 1000) / 1000
 
 
+def later(folder: Path, days: float) -> None:
+    """Sets the clock of a program that runs in this folder ahead, in one moment: it may be looking."""
+    whole = folder / "later.new"
+    whole.write_text(f"{days}")
+    whole.replace(folder / LATER)
+
+
 def _later() -> float:
-    file = Path("later")
+    file = Path(LATER)
     return DAY_S * float(file.read_text()) if file.exists() else 0.0
 
 

@@ -23,6 +23,7 @@ from fedserver.console.status_client import ask, require_health
 from fedserver.keys.authority import Authority
 from fedserver.keys.tokens import Tokens
 from fedserver.rpc.own_view import own_view
+from tests import skewed
 from tests.killpoint import trap
 from tests.processes import WAIT_S, Federation
 from tests.samples import request, sample
@@ -250,7 +251,7 @@ def test_a_certificate_that_expires_during_a_run_ends_its_clients_part(
     for name in ("a", "c"):
         federation.client(name, "--certs", str(own))
     federation.wait_for("server", "round 1/100000: .* 2 updates")
-    (federation.folder / "later").write_text("30")
+    skewed.later(federation.folder, days=30)
     assert federation.exit_code("c") == 1
     assert "Error: the certificate of c expired on 20" in federation.log("c")
     federation.wait_for("server", "c leaves: the certificate of c expired on 20(.|\\n)* 1 updates")

@@ -12,8 +12,8 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from common import commandline
 from common.events import Emit
+from common.processes import signals
 from common.processes.forks import fork
 from common.processes.parent import end_with_parent
 from fedclient.replicas.events import ReplicaFailed
@@ -76,7 +76,7 @@ class Family:
             for identity in others:
                 if others is not group:
                     identity.state.close()
-        with commandline.stopped_by_signals():
+        with signals.stopped_by_signals():
             end_with_parent(signal.SIGTERM, parent)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEARD)
             self._live(group)
@@ -85,7 +85,7 @@ class Family:
         if number is signal.SIGCHLD:
             self._reap()
             return
-        self._code = self._code or commandline.exit_code(number)
+        self._code = self._code or signals.exit_code(number)
         for pid in self._running:
             os.kill(pid, signal.SIGTERM)
 

@@ -14,6 +14,7 @@ from functools import partial
 
 from common import commandline
 from common.events import Emit
+from common.processes import signals
 from fedclient.replicas.identity import Identity
 from fedclient.run.live import live
 
@@ -57,7 +58,7 @@ class _Guest(threading.Thread):
 
     def run(self) -> None:
         try:
-            with suppress(commandline.Stopped), commandline.errors_in_one_line(self.name):
+            with suppress(signals.Stopped), commandline.errors_in_one_line(self.name):
                 self._client()
                 self.code = 0
         except SystemExit as end:

@@ -14,6 +14,7 @@ from common.access.credentials import require_encrypted
 from common.devices.cli import training_options
 from common.errors import ConfigError
 from common.events import Emit
+from common.processes import signals
 from fedclient.store.cli import place, place_options
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def baseline(emit: Emit, state_dir: Path | None, name: str | None, **given: Any)
     same size. Writes baseline.safetensors and baseline.json beside the state of the run.
     """
     state = place(state_dir, name)
-    with commandline.stopped_by_signals():
+    with signals.stopped_by_signals():
         bench, folder = _bench(emit, state, **given)
         _trained_alone(bench, folder)
     click.echo(f"baseline: {folder / MODEL}; next: fedclient report --state-dir {state} --model FILE")
@@ -120,7 +121,7 @@ def report(
         raise ConfigError("expected the model as --model FILE or from --server HOST:PORT; give one of them")
     state = place(state_dir, given["name"])
     given["name"] = given["name"] or socket.gethostname()
-    with commandline.stopped_by_signals():
+    with signals.stopped_by_signals():
         bench, folder = _bench(emit, state, **given)
         from common.tensors import safetensors_files
         from fedclient.worth.judge import findings

@@ -14,6 +14,7 @@ import click
 from common import commandline
 from common.bit_rate import bits_per_second
 from common.events import Emit
+from common.processes import signals
 from common.wire.codec_choice import Codecs
 from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
@@ -78,7 +79,7 @@ def compare(
     console = Console(stderr=as_json)
     # What a library has to say of a cluster goes where the log goes.
     quiet = redirect_stdout(sys.stderr) if as_json else nullcontext()
-    with quiet, commandline.stopped_by_signals(), bars_for(emit, console) as tell:
+    with quiet, signals.stopped_by_signals(), bars_for(emit, console) as tell:
         rows = run_all(comparison, out or Path("runs") / "compare", engine, tell)
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from common import commandline
 from common.errors import ConfigError
 from common.events import Emit
+from common.processes import signals
 from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
 from fedlab.paper import catalogue, columns
@@ -171,7 +172,7 @@ def _make(items: list[catalogue.Item], study: Study, chosen: tuple[str, ...]) ->
     from fedlab.paper.site import write_index
     from fedlab.progress import bars_for
 
-    with commandline.stopped_by_signals(), bars_for(study.bench.emit, Console()) as tell:
+    with signals.stopped_by_signals(), bars_for(study.bench.emit, Console()) as tell:
         told = replace(study, bench=replace(study.bench, emit=tell))
         made = make(items, told, chosen)
     for each in made:

@@ -13,6 +13,7 @@ import click
 from common import commandline
 from common.errors import ConfigError
 from common.events import Emit
+from common.processes import signals
 from fedlab.engine.cells import Cell
 from fedlab.engine.choice import EngineChoice
 from fedlab.engine.cli import RUNS, engine_options
@@ -100,7 +101,7 @@ def run_file(
         return
     # What a library has to say of a cluster goes where the log goes.
     quiet = redirect_stdout(sys.stderr) if as_json else nullcontext()
-    with quiet, commandline.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
+    with quiet, signals.stopped_by_signals(), bars_for(emit, Console(stderr=as_json)) as tell:
         results = run_sweep(read, Bench(engine, folder, data, tell), configured)
         report = write_page(results, folder, command)
     if as_json:

@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 
-from common.commandline import errors_in_one_line, stopped_by_signals
+from common.commandline import errors_in_one_line
 from common.processes.parent import end_with_parent
+from common.processes.signals import stopped_by_signals
 from common.records import form
 from fedserver.dashboard.assignment import Assignment
 
