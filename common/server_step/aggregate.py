@@ -25,7 +25,6 @@ import numpy as np
 from common.processes import cores
 from common.server_step.moves import BLOCK, QUIETLY, Moves, Use, folded, square
 from common.server_step.rules import Rules
-from common.tensors.buffers import reused
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
 ServerState = Mapping[int, Float64]
@@ -128,7 +127,7 @@ class Aggregate:
             Purpose.BUFFER: 1.0 / self._total_weight,
             Purpose.CONTROL: 1.0 / rules.total_weight,
         }
-        out, next_h = reused(self._layout), {index: np.empty_like(old) for index, old in h.items()}
+        out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
         for index, spec in enumerate(self._layout.specs):
             old = self._layout.array(flat, index).reshape(-1)
             new = self._layout.array(out, index).reshape(-1)
