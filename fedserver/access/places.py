@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PLACES = 8
+PLACES = 6
 STUCK_S = 0.5
 """After this time without a frame a transfer is on a slow link, and others do not wait for it."""
 
