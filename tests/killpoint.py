@@ -40,6 +40,7 @@ POINTS = {
     "before a client remembers": ("fedlab.direct.kept_state", "KeptRunState.write", "before"),
     "after a client remembers": ("fedlab.direct.kept_state", "KeptRunState.write", "after"),
     # Either
+    "mid-file": ("common.tensors.safetensors_files", "write_at", "before"),
     "before fsync": ("os", "fsync", "before"),
     "after fsync": ("os", "fsync", "after"),
     # The client

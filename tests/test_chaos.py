@@ -35,6 +35,7 @@ SERVER_COUNTS = {
     "mid-upload, server": 30,
     "before the update counts": 4,
     "mid-fold": 4,
+    "mid-file": 60,
 }
 IN_TWO_ROUNDS = {
     "before broadcast": 2,
@@ -48,13 +49,19 @@ IN_TWO_ROUNDS = {
     "before the record": 2,
 }
 """How often a server of four clients gets to a point in about two rounds."""
-CLIENT_COUNTS = {"mid-download": 30, "mid-training": 8, "before a save": 6, "after a save": 6}
+CLIENT_COUNTS = {"mid-file": 10, "mid-download": 30, "mid-training": 8, "before a save": 6, "after a save": 6}
 SAVES = ("--save-every", "0.001")
 """Of a client that is killed where it saves, in the second round."""
 WATCHED = {"before gathering", "a client asks for a round", "a sign of life", "a round has come"}
 """Points at which tests wait; what could be lost there can be lost at others too."""
 OF_A_TASK = {"before the evaluation is written", "after the best is kept", "before the last evaluation"}
 """Points of runs without data at the server: tests/test_sites.py kills there."""
+ELSEWHERE = {
+    *("mid-checkpoint, simulated", "before a client remembers", "after a client remembers"),
+    "before the first gradient",
+}
+"""Points of simulations and of warm variates: test_resumed.py and test_warm_variates.py kill there."""
+OF_EITHER = ("os", "common.tensors.safetensors_files")
 SHORT = {"mid-fold", "after the checkpoint", "mid-upload"}
 
 
@@ -83,8 +90,8 @@ def points(of_server: bool) -> list[object]:
     chosen = [
         point
         for point, (module, _, _) in POINTS.items()
-        if point not in WATCHED | OF_A_TASK
-        and (module == "os" or module.startswith("fedserver") is of_server)
+        if point not in WATCHED | OF_A_TASK | ELSEWHERE
+        and (module in OF_EITHER or module.startswith("fedserver") is of_server)
     ]
     return [pytest.param(p, marks=[] if p in SHORT else pytest.mark.slow) for p in chosen]
 
