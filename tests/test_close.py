@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -43,7 +42,9 @@ class SlowDisk(RunDir):
 
 def stands(r: int) -> Standing:
     """After round r, of which x is r."""
-    flat = np.array([r, r], np.float32).view(np.uint8)
+    flat = LAYOUT.allocate()
+    for k in range(len(LAYOUT.specs)):
+        LAYOUT.array(flat, k)[:] = r
     return Standing(r, flat, None, CSource.FROM_MOVE, None)
 
 
@@ -57,7 +58,9 @@ def run_in(run_dir: RunDir, rounds: dict[int, Standing]) -> Run:
             run_dir=run_dir,
             variates=SimpleNamespace(prune=nothing),
             spool=SimpleNamespace(drop_parts=nothing, drop_round=nothing, drop_spares=nothing),
-            checkpoints=SimpleNamespace(prune=nothing, read=rounds.__getitem__, rounds=lambda: [*rounds]),
+            checkpoints=SimpleNamespace(
+                prune=nothing, drop_spare=nothing, read=rounds.__getitem__, rounds=lambda: [*rounds]
+            ),
         ),
     )
 
