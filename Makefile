@@ -34,7 +34,7 @@ up:  ## Run one server and CLIENTS clients (4) in containers; docs/operations.md
 down:  ## Remove these containers; results and state stay in their volumes.
 	$(COMPOSE) down
 
-test: venv  ## Run the tests (three to four minutes on two cores).
+test: venv  ## Run the tests (two to four minutes on two cores).
 	$(BIN)/pytest -n 2 --dist worksteal
 
 test-calm: venv  ## Run the tests TIMES times in a row, BUSY of them beside busy loops: do they fail by luck?
