@@ -210,7 +210,7 @@ def _ratios(found: report.Report, ways: dict[str, Way], federations: dict[int, O
     what = f"{many} clients / what raw gRPC moves a second"
     found.ratio(f"broadcast to {what}", down / _wall(ours, "down"), at_least=0.85)
     found.ratio(f"fan-in with fold of {what}", up / folded, at_least=0.6)
-    found.ratio(f"fan-in with fold and checkpoint of {what}", up / _wall(ours, "closed"))
+    found.ratio(f"fan-in with fold and checkpoint of {what}", up / _wall(ours, "closed"), at_least=0.6)
     found.ratio(f"fan-in until the last answer of {what}", up / _wall(ours, "up"))
 
 

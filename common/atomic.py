@@ -7,11 +7,12 @@ is private: its owner's alone from the first byte on, whatever the umask says.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
+
+from common.processes import cores
 
 PRIVATE = 0o600
 """Mode of a file that only its owner reads; `path.touch(PRIVATE)` makes one."""
@@ -36,14 +37,12 @@ def replacing(
     """A scratch file that takes the place of `path`, synced to disk, when the block ends without an error.
 
     It is there, empty, when the block begins, and has never had more permissions than `mode`; a `spare` file,
-    which nobody needs and which has the mode already, becomes it as it is. One that is not `synced` survives
-    a killed process; after a power cut it may be torn, unless `sync` was called for it.
+    which nobody needs, becomes it as it is, if it is just ours, and private. One that is not `synced`
+    survives a killed process; after a power cut it may be torn, unless `sync` was called for it.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        if spare is not None and spare.exists():
-            spare.replace(scratch)
-        else:
+        if spare is None or not _taken_over(spare, mode, scratch):
             scratch.unlink(missing_ok=True)
             os.close(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
     except OSError as error:
@@ -61,16 +60,24 @@ def replacing(
         _sync(path.parent)
 
 
+def _taken_over(spare: Path, mode: int, scratch: Path) -> bool:
+    """Whether a file could be had for writing over: it has no other name, owner or mode than a new one."""
+    try:
+        found = spare.lstat()
+        if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != mode:
+            return False
+        if found.st_nlink != 1 or found.st_uid != os.geteuid():
+            return False
+        spare.replace(scratch)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def sync(paths: Iterable[Path]) -> None:
     """Has files and folders on disk, all at the same time: then one commit of the file system is enough."""
-    for _ in _pool(os.getpid()).map(_sync, [*paths]):
+    for _ in cores.threads("sync", SYNCS).map(_sync, [*paths]):
         pass
-
-
-@cache
-def _pool(pid: int) -> ThreadPoolExecutor:
-    """Kept, because starting a thread takes longer than a sync may; a forked process has none of them."""
-    return ThreadPoolExecutor(SYNCS, thread_name_prefix="sync")
 
 
 def _sync(path: Path) -> None:

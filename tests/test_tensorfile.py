@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ def test_a_file_is_what_the_standard_library_for_them_writes(tmp_path: Path) -> 
             ("n", "int64", ()),
             ("m", "bool", (5,)),
             ("h", "float16", (1, 3)),
+            ("g", "bfloat16", (4,)),
+            ("d", "float64", (2,)),
+            ("u", "uint8", (3,)),
+            ("i", "int32", (2,)),
         ]
     )
     flat = filled(layout)
@@ -54,7 +59,9 @@ def test_a_file_is_what_the_standard_library_for_them_writes(tmp_path: Path) -> 
     save_file(tensor_views(layout, flat), tmp_path / "theirs", metadata=note)
     ours, theirs = ((tmp_path / name).read_bytes() for name in ("ours", "theirs"))
     length = 8 + int.from_bytes(ours[:8], "little")
-    assert json.loads(ours[8:length]) == json.loads(theirs[8:length])
+    entries, others = (json.loads(content[8:length]) for content in (ours, theirs))
+    assert entries == others
+    assert [*entries] == [*others], "in one order"
     assert ours[length:] == theirs[length:]
 
 
@@ -63,9 +70,39 @@ def test_written_over_a_spare_file_it_is_the_same(tmp_path: Path, size: int) -> 
     flat, spare = filled(LAYOUT), tmp_path / "spare"
     safetensors_files.write(tmp_path / "new", LAYOUT, flat, Purpose.MODEL)
     spare.write_bytes(b"x" * size)
+    spare.chmod(0o600)
     safetensors_files.write(tmp_path / "over", LAYOUT, flat, Purpose.MODEL, spare=spare)
     assert (tmp_path / "over").read_bytes() == (tmp_path / "new").read_bytes()
     assert not spare.exists()
+
+
+@pytest.mark.parametrize("harm", ["another name", "readable by others", "gone"])
+def test_a_spare_file_that_is_not_just_ours_is_left_alone(tmp_path: Path, harm: str) -> None:
+    spare = tmp_path / "spare"
+    spare.write_bytes(b"mine")
+    spare.chmod(0o600)
+    if harm == "another name":
+        (tmp_path / "link").hardlink_to(spare)
+    elif harm == "readable by others":
+        spare.chmod(0o644)
+    else:
+        spare.unlink()
+    safetensors_files.write(tmp_path / "t", LAYOUT, filled(LAYOUT), Purpose.MODEL, spare=spare)
+    assert stat.S_IMODE((tmp_path / "t").stat().st_mode) == 0o600
+    assert harm == "gone" or spare.read_bytes() == b"mine"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        safetensors_files.write(tmp_path / "none" / "t", LAYOUT, filled(LAYOUT), Purpose.MODEL)
+    assert caught.value.filename == str(tmp_path / "none" / "t")
+
+
+def test_what_a_killed_process_has_not_finished_is_dropped(tmp_path: Path) -> None:
+    safetensors_files.write(tmp_path / "t.safetensors", LAYOUT, filled(LAYOUT), Purpose.MODEL)
+    (tmp_path / ".t.safetensors.99.tmp").write_bytes(b"half")
+    safetensors_files.drop_scratch(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.safetensors"]
 
 
 def test_damaged_foreign_and_missing_files_are_refused_by_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Work on large arrays, shared out to the cores of this machine."""
+"""Work on large arrays, shared out to the cores of this machine, and threads that are kept."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ R = TypeVar("R")
 
 def num_threads() -> int:
     """As many as this process may use cores, up to what is of use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST)
+    return min(len(os.sched_getaffinity(0)), MOST)
 
 
 def spread(work: Callable[[T], R], parts: Iterable[T]) -> Iterator[R]:
     """What the work gives for each part, in their order; parts are worked on at the same time."""
-    return _pool(os.getpid()).map(work, parts)
+    return threads("cores", num_threads()).map(work, parts)
+
+
+def threads(name: str, most: int) -> ThreadPoolExecutor:
+    """Threads for one kind of work. They are kept, because to start one takes longer than a part may."""
+    return _threads(name, most, os.getpid())
 
 
 @cache
-def _pool(pid: int) -> ThreadPoolExecutor:
-    """Kept, because starting a thread takes longer than a part may; a forked process has none of them."""
-    return ThreadPoolExecutor(num_threads(), thread_name_prefix="cores")
+def _threads(name: str, most: int, pid: int) -> ThreadPoolExecutor:
+    """A forked process has none of those that there were."""
+    return ThreadPoolExecutor(most, thread_name_prefix=name)

@@ -13,6 +13,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,7 +79,9 @@ def _sending_again(handler: _Raise, told: Callable[[Any], object]) -> Callable[[
     """A hook for exceptions that were dropped; all others go to the hook that was there."""
 
     def hook(dropped: Any) -> None:
-        if issubclass(dropped.exc_type, Stopped):
+        if threading.current_thread() is not threading.main_thread():  # Signals are the main thread's.
+            told(dropped)
+        elif issubclass(dropped.exc_type, Stopped):
             handler.forget()
             _send_again(signal.SIGTERM)
         elif issubclass(dropped.exc_type, KeyboardInterrupt):

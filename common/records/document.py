@@ -132,7 +132,8 @@ RUN_DIRECTORY = (
     ),
     Entry(
         "checkpoints/spare",
-        "While a run goes on: a checkpoint that is not kept any more, which the next is written over.",
+        "While a run goes on: a checkpoint that is not kept any more, which the next is written over,\n"
+        "unless it has another name too. Copy a checkpoint rather than keep it open.",
     ),
     Entry(
         "ledger/client-IIIII-round-RRRRRR.safetensors",

@@ -33,7 +33,7 @@ ServerState = Mapping[int, Float64]
 PIECE = 4 * BLOCK
 """What is folded in one go. Of mapped updates no more than this is in memory in each thread."""
 WORTH_SPREADING = 1 << 20
-"""Numbers of all updates together for which other threads are woken."""
+"""Numbers of a tensor, of all updates together, for which other threads are woken."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -92,7 +92,8 @@ class Aggregate:
         waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
         updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in waiting]
         x = self._moves.base(index, None)
-        spreads = cores.num_threads() > 1 and len(x) * len(updates) >= WORTH_SPREADING
+        is_large = len(x) > PIECE and len(x) * len(updates) >= WORTH_SPREADING
+        spreads = is_large and cores.num_threads() > 1
         pieces = (slice(start, min(start + PIECE, len(x))) for start in range(0, len(x), PIECE))
         fold = partial(folded, spec.dtype, x, updates, before, use, width=PIECE if spreads else BLOCK)
         self._together[index] = 0.0

@@ -101,7 +101,6 @@ class Sizes:
     """Of their sum."""
 
 
-@QUIETLY
 def folded(
     dtype: str,
     x: Array,
@@ -114,24 +113,25 @@ def folded(
 ) -> list[Sizes]:
     """Gives `use` the sum of moves, with their weights, of a piece of a tensor; by blocks, their sizes.
 
-    The numbers are the same whatever the `width` that is worked on at a time. Where threads take turns, it is
-    large, because after each call they may wait for each other.
+    The numbers are the same for every `width` of whole blocks that is worked on at a time. Where threads take
+    turns, it is large, because after each call they may wait for each other.
     """
     found: list[Sizes] = []
     buffer: Float64 = np.empty((3, min(piece.stop - piece.start, width)))
-    for start in range(piece.start, piece.stop, width):
-        part = slice(start, min(start + width, piece.stop))
-        base, sums, move = buffer[:, : part.stop - start]
-        write_float64(x[part], dtype, base)
-        sums[:] = 0.0 if before is None else before[part]
-        apart = []
-        for y, weight in updates:
-            difference(y[part], base, dtype, move)
-            apart.append(_block_squares(move))
-            if weight:
-                sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
-        found += [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
-        use(part, sums)
+    with np.errstate(over="ignore", invalid="ignore"):  # Of this thread, and not of whoever asked for it.
+        for start in range(piece.start, piece.stop, width):
+            part = slice(start, min(start + width, piece.stop))
+            base, sums, move = buffer[:, : part.stop - start]
+            write_float64(x[part], dtype, base)
+            sums[:] = 0.0 if before is None else before[part]
+            apart = []
+            for y, weight in updates:
+                difference(y[part], base, dtype, move)
+                apart.append(_block_squares(move))
+                if weight:
+                    sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
+            found += [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
+            use(part, sums)
     for y, _ in updates:
         let_go(y[piece])
     return found

@@ -37,6 +37,11 @@ _NAMES = {
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
 }
+_ORDER = (
+    *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64"),
+    *("F64", "I64", "U64"),
+)
+"""Of types, the last one first in a file."""
 MAX_HEADER_BYTES = 100 << 20
 """As safetensors itself has it."""
 _CHECKSUM = "crc32c"
@@ -63,21 +68,31 @@ def write(
     raw = {spec.name: values for spec, values in chosen}
     told = note or {}
     metadata = told | {_CHECKSUM: _checksum(told, raw)} if raw else told
-    ordered = sorted((spec for spec, _ in chosen), key=_place)
     try:
-        header = _header(ordered, metadata)
+        ordered = sorted({spec.name: spec for spec, _ in chosen}.values(), key=_place)
     except KeyError as error:
         raise StateError(f"{path} cannot be written: the format has no {error.args[0]}") from error
-    with replacing(path, PRIVATE, synced=synced, spare=spare) as scratch, scratch.open("r+b") as file:
-        end = write_at(file.fileno(), header, 0)
-        for spec in ordered:
-            end = write_at(file.fileno(), raw[spec.name].data, end)
-        file.truncate(end)
+    header = _header(ordered, metadata)
+    try:
+        with replacing(path, PRIVATE, synced=synced, spare=spare) as scratch, scratch.open("r+b") as file:
+            end = write_at(file.fileno(), header, 0)
+            for spec in ordered:
+                end = write_at(file.fileno(), raw[spec.name].data, end)
+            file.truncate(end)
+    except OSError as error:
+        # Whoever gave the path knows nothing of the scratch file, and a full disk names none.
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def drop_scratch(folder: Path) -> None:
+    """Removes files that a killed process has not finished, from a folder into which nobody writes now."""
+    for scratch in folder.glob(".*.safetensors.*.tmp"):
+        scratch.unlink(missing_ok=True)
 
 
 def _place(spec: TensorSpec) -> tuple[int, str]:
-    """Large elements first, so that each lies at a multiple of its size; then by name."""
-    return -DTYPES[spec.dtype].storage.itemsize, spec.name
+    """As the library orders them: large elements first, so that each lies at a multiple of its size."""
+    return -_ORDER.index(_NAMES[spec.dtype]), spec.name
 
 
 def _header(specs: Sequence[TensorSpec], metadata: Mapping[str, str]) -> bytes:

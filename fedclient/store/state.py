@@ -84,6 +84,7 @@ class StateDir:
             )
         files = RunFiles(folder)
         with files.working():
+            safetensors_files.drop_scratch(folder)
             json_files.write(path, owner, PRIVATE)
         return files
 

@@ -207,9 +207,7 @@ class Checkpoints:
         return None
 
     def drop_after(self, r: int) -> None:
-        """Removes what is newer than the checkpoint that the run goes on from, or was never finished."""
-        for scratch in self._folder.glob(".*.tmp"):
-            scratch.unlink(missing_ok=True)
+        """Removes what is newer than the checkpoint that the run goes on from."""
         for later in self.rounds():
             if later > r:
                 self._path(later).unlink(missing_ok=True)

@@ -95,6 +95,8 @@ class RunDir:
                 # Left by a server that ended before its clients were seated.
                 for name in ("ledger", "checkpoints"):
                     shutil.rmtree(path / name, ignore_errors=True)
+            for folder in (path, path / "ledger", path / "checkpoints", path / "checkpoints" / "ledger"):
+                safetensors_files.drop_scratch(folder)
             (path / ROUNDS).touch()
         except OSError as error:
             raise self._unwritable(error) from error
