@@ -116,7 +116,7 @@ def test_updates_give_the_same_bits_in_one_pass_and_in_several(monkeypatch: pyte
 
 
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = layout_of("float32", n=7 * BLOCK + 5)
+    layout = layout_of("float32", n=19 * BLOCK + 5)
     down, ups = random_flat(layout, 0), [random_flat(layout, seed) for seed in range(1, 6)]
 
     def closed(threads: int) -> tuple[bytes, object, object]:
@@ -127,7 +127,7 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
         after = result(aggregate, down, len(ups))
         return after.tobytes(), aggregate.norms(), aggregate.drift_diversity()
 
-    assert 7 * BLOCK * len(ups) >= aggregates.WORTH_SPREADING, "it is worth other threads"
+    assert 19 * BLOCK * len(ups) >= aggregates.WORTH_SPREADING, "it is worth other threads"
     assert closed(3) == closed(1)
 
 

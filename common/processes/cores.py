@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TypeVar
 
 MOST = 4
 """Threads that numpy's calls keep busy; more would wait for the interpreter between two calls."""
+AHEAD = 16
+"""Parts that wait for each thread."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -20,8 +23,21 @@ def num_threads() -> int:
 
 
 def spread(work: Callable[[T], R], parts: Iterable[T]) -> Iterator[R]:
-    """What the work gives for each part, in their order; parts are worked on at the same time."""
-    return threads("cores", num_threads()).map(work, parts)
+    """What the work gives for each part, in their order; parts are worked on at the same time.
+
+    They are asked for as they are needed: what a part needs is not there for all of them at once.
+    """
+    pool, waiting = threads("cores", num_threads()), deque[Future[R]]()
+    try:
+        for part in parts:
+            waiting.append(pool.submit(work, part))
+            if len(waiting) > AHEAD * num_threads():
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:  # Of one part that failed: nobody wants the others any more.
+            future.cancel()
 
 
 def threads(name: str, most: int) -> ThreadPoolExecutor:

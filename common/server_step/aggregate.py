@@ -16,24 +16,30 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 
 import numpy as np
 
 from common.processes import cores
-from common.server_step.moves import BLOCK, QUIETLY, Moves, Use, folded, square
+from common.server_step.moves import BLOCK, QUIETLY, Moves, Sizes, Use, folded, square
 from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
+Allocate = Callable[[Layout], Flat]
+"""Gives memory for the next x, buffers and c."""
+Waiting = tuple[Flat, float, dict[Purpose, float]]
+"""An update, its weight and the squares of its norms."""
+_Task = tuple[int, Callable[[], list[Sizes]]]
+"""The index of a tensor, and what folds a piece of it."""
 ServerState = Mapping[int, Float64]
 """h, what some algorithms keep at the server between rounds: by the index of a parameter; else empty."""
 
-PIECE = 4 * BLOCK
-"""What is folded in one go. Of mapped updates no more than this is in memory in each thread."""
+PIECE = 8 * BLOCK
+"""Numbers that are folded in one go. Fewer are slower, though they would stay in a core's cache: threads wait
+for the interpreter between two calls. Of mapped updates no more than this is in memory in each thread."""
 WORTH_SPREADING = 1 << 20
-"""Numbers of a tensor, of all updates together, for which other threads are woken."""
+"""Numbers, of all updates together, for which other threads are woken."""
 TOGETHER = 64
 """Updates that are folded in one pass. Until there are more, no sum of the model's size is in memory."""
 
@@ -45,11 +51,12 @@ class Aggregate:
     numbers before the next, so that x is read and the next one written once, and sums stay in the cache.
     """
 
-    def __init__(self, layout: Layout, broadcast: Flat) -> None:
+    def __init__(self, layout: Layout, broadcast: Flat, allocate: Allocate = Layout.allocate) -> None:
         """`broadcast` is what clients saw of the round: x, buffers and c, laid out as every update is."""
         self._layout = layout
+        self._allocate = allocate
         self._moves = Moves(layout, broadcast)
-        self._waiting: list[tuple[Flat, float, dict[Purpose, float]]] = []
+        self._waiting: list[Waiting] = []
         """Updates that are not in the sums yet, with their weights and the squares of their norms."""
         self._squares: list[dict[Purpose, float]] = []
         """Of the norms of all updates."""
@@ -81,28 +88,40 @@ class Aggregate:
 
     def _fold_waiting(self) -> None:
         """Makes room for further updates."""
-        for index in self._layout.indices(Purpose.MODEL, Purpose.BUFFER):
-            sums = self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
-            self._fold(index, sums.__setitem__)
+        kept = self._layout.indices(Purpose.MODEL, Purpose.BUFFER)
+        for index in kept:
+            self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
+        self._fold((index, self._sums[index].__setitem__) for index in kept)
         self._waiting.clear()
 
-    def _fold(self, index: int, use: Use) -> None:
-        """Gives `use` the sum of all updates' moves of a tensor, with their weights, block by block."""
-        spec, before = self._layout.specs[index], self._sums.get(index)
-        waiting = self._waiting if spec.purpose is not Purpose.CONTROL else []
-        updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in waiting]
-        x = self._moves.base(index, None)
-        is_large = len(x) > PIECE and len(x) * len(updates) >= WORTH_SPREADING
-        spreads = is_large and cores.num_threads() > 1
-        pieces = (slice(start, min(start + PIECE, len(x))) for start in range(0, len(x), PIECE))
-        fold = partial(folded, spec.dtype, x, updates, before, use, width=PIECE if spreads else BLOCK)
-        self._together[index] = 0.0
-        for sizes in chain.from_iterable(cores.spread(fold, pieces) if spreads else map(fold, pieces)):
-            self._together[index] += sizes.together
-            for (_, weight, squares), size in zip(waiting, sizes.apart, strict=True):
-                squares[spec.purpose] += size
-                if weight:
-                    self._apart[index] += size * weight**2
+    def _fold(self, uses: Iterable[tuple[int, Use]]) -> None:
+        """Gives each `use` the sum of all updates' moves of its tensor, with their weights, by pieces."""
+        num_elements = sum(spec.num_elements for spec in self._layout.specs)
+        spreads = cores.num_threads() > 1 and num_elements * len(self._waiting) >= WORTH_SPREADING
+        tasks = self._tasks(uses)
+        for index, found in cores.spread(_done, tasks) if spreads else map(_done, tasks):
+            waiting, purpose = self._waiting_for(index), self._layout.specs[index].purpose
+            for sizes in found:
+                self._together[index] += sizes.together
+                for (_, weight, squares), size in zip(waiting, sizes.apart, strict=True):
+                    squares[purpose] += size
+                    if weight:
+                        self._apart[index] += size * weight**2
+
+    def _tasks(self, uses: Iterable[tuple[int, Use]]) -> Iterator[_Task]:
+        """The pieces of all tensors."""
+        for index, use in uses:
+            x, dtype = self._moves.base(index, None), self._layout.specs[index].dtype
+            before = self._sums.get(index)
+            updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in self._waiting_for(index)]
+            self._together[index] = 0.0
+            for start in range(0, len(x), PIECE):
+                piece = slice(start, min(start + PIECE, len(x)))
+                yield index, partial(folded, dtype, x, updates, before, use, piece)
+
+    def _waiting_for(self, index: int) -> list[Waiting]:
+        """Updates whose moves of a tensor are not in its sum yet."""
+        return self._waiting if self._layout.specs[index].purpose is not Purpose.CONTROL else []
 
     def _center_of(self, index: int) -> Float64 | None:
         """What takes the place of a tensor's sum of moves; None where nothing does."""
@@ -128,16 +147,20 @@ class Aggregate:
             Purpose.BUFFER: 1.0 / self._total_weight,
             Purpose.CONTROL: 1.0 / rules.total_weight,
         }
-        out, next_h = self._layout.allocate(), {index: np.empty_like(old) for index, old in h.items()}
-        for index, spec in enumerate(self._layout.specs):
-            old = self._layout.array(flat, index).reshape(-1)
-            new = self._layout.array(out, index).reshape(-1)
-            if spec.purpose is Purpose.CONTROL:
-                variates = self._center_of_variates(index, absent)
-                if variates is not None:
-                    new[:] = from_float64(variates, spec.dtype)
-                    continue
-            self._fold(index, self._next(index, old, new, rate[spec.purpose], rules, h, next_h))
+        out, next_h = self._allocate(self._layout), {index: np.empty_like(old) for index, old in h.items()}
+
+        def uses() -> Iterator[tuple[int, Use]]:
+            for index, spec in enumerate(self._layout.specs):
+                old = self._layout.array(flat, index).reshape(-1)
+                new = self._layout.array(out, index).reshape(-1)
+                if spec.purpose is Purpose.CONTROL:
+                    variates = self._center_of_variates(index, absent)
+                    if variates is not None:
+                        new[:] = from_float64(variates, spec.dtype)
+                        continue
+                yield index, self._next(index, old, new, rate[spec.purpose], rules, h, next_h)
+
+        self._fold(uses())
         return out, next_h
 
     def _next(
@@ -188,6 +211,11 @@ class Aggregate:
             together[key] += self._together[index]
         found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
         return {key: xi for key, xi in found.items() if math.isfinite(xi)}
+
+
+def _done(task: _Task) -> tuple[int, list[Sizes]]:
+    index, fold = task
+    return index, fold()
 
 
 def first_state(rules: Rules, layout: Layout) -> ServerState:

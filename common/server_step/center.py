@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from common.server_step.aggregate import Aggregate
+from common.server_step.aggregate import Aggregate, Allocate
 from common.server_step.robust import Center
 from common.tensors.layout import Flat, Float64, Layout, Purpose, to_float64
 
@@ -17,8 +17,8 @@ STACK_ELEMENTS = 1 << 22
 class RobustAggregate(Aggregate):
     """Keeps hold of the updates, which should lie in mapped files, until all are there."""
 
-    def __init__(self, layout: Layout, broadcast: Flat, center: Center) -> None:
-        super().__init__(layout, broadcast)
+    def __init__(self, layout: Layout, broadcast: Flat, center: Center, allocate: Allocate) -> None:
+        super().__init__(layout, broadcast, allocate)
         self._center = center
         self._held: list[tuple[Flat, Flat | None]] = []
         """Updates that count."""

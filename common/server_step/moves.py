@@ -25,6 +25,8 @@ from common.tensors.mapped_files import let_go
 
 BLOCK = 1 << 15
 """Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
+ROW = 1 << 9
+"""Elements in a row of the table of a sum of squares: its columns' sums stay in the innermost cache."""
 Use = Callable[[slice, Float64], None]
 """Takes a block of a sum of moves, which is good until it returns."""
 QUIETLY = np.errstate(over="ignore", invalid="ignore")
@@ -108,38 +110,30 @@ def folded(
     before: Float64 | None,
     use: Use,
     piece: slice,
-    *,
-    width: int,
 ) -> list[Sizes]:
-    """Gives `use` the sum of moves, with their weights, of a piece of a tensor; by blocks, their sizes.
-
-    The numbers are the same for every `width` of whole blocks that is worked on at a time. Where threads take
-    turns, it is large, because after each call they may wait for each other.
-    """
-    found: list[Sizes] = []
-    buffer: Float64 = np.empty((3, min(piece.stop - piece.start, width)))
+    """Gives `use` the sum of moves, with their weights, of a piece of a tensor; by blocks, their sizes."""
+    base, sums, move = np.empty((3, piece.stop - piece.start))
+    apart = []
     with np.errstate(over="ignore", invalid="ignore"):  # Of this thread, and not of whoever asked for it.
-        for start in range(piece.start, piece.stop, width):
-            part = slice(start, min(start + width, piece.stop))
-            base, sums, move = buffer[:, : part.stop - start]
-            write_float64(x[part], dtype, base)
-            sums[:] = 0.0 if before is None else before[part]
-            apart = []
-            for y, weight in updates:
-                difference(y[part], base, dtype, move)
-                apart.append(_block_squares(move))
-                if weight:
-                    sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
-            found += [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
-            use(part, sums)
-    for y, _ in updates:
-        let_go(y[piece])
+        write_float64(x[piece], dtype, base)
+        sums[:] = 0.0 if before is None else before[piece]
+        for y, weight in updates:
+            difference(y[piece], base, dtype, move)
+            let_go(y[piece])
+            apart.append(_block_squares(move))
+            if weight:
+                sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
+        found = [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
+        use(piece, sums)
     return found
 
 
 def _block_squares(move: Float64) -> list[float]:
     """||move||^2 of each block."""
-    return [square(move[start : start + BLOCK]) for start in range(0, len(move), BLOCK)]
+    end = len(move) // BLOCK * BLOCK
+    rows = move[:end].reshape(-1, BLOCK // ROW, ROW)
+    found: list[float] = np.einsum("bij,bij->bj", rows, rows).sum(axis=1).tolist()
+    return [*found, square(move[end:])] if end < len(move) else found
 
 
 def difference(y: Array, base: Float64, dtype: str, out: Float64) -> None:
@@ -155,5 +149,10 @@ def write_float64(values: Array, dtype: str, out: Float64) -> None:
 
 
 def square(move: Float64) -> float:
-    """||move||^2, by additions in one order on one thread: a BLAS has its own on every machine."""
-    return float(np.einsum("i,i->", move, move))
+    """||move||^2, by additions in one order on one thread: a BLAS has its own on every machine.
+
+    Squares are added up by columns of a table, which do not wait for each other as terms of one sum do.
+    """
+    end = len(move) // ROW * ROW
+    rows, rest = move[:end].reshape(-1, ROW), move[end:]
+    return float(np.einsum("ij,ij->j", rows, rows).sum() + np.einsum("i,i->", rest, rest))

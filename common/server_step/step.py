@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from common.server_step.aggregate import Aggregate, ServerState, first_state
+from common.server_step.aggregate import Aggregate, Allocate, ServerState, first_state
 from common.server_step.center import RobustAggregate
 from common.server_step.moves import QUIETLY
 from common.server_step.robust import Clip, Size
@@ -68,16 +68,19 @@ class ServerStep:
         *,
         exact: bool = True,
         h: ServerState | None = None,
+        allocate: Allocate = Layout.allocate,
     ) -> None:
         """`broadcast` is x, buffers and c as clients saw them: `exact` if they are the server's own.
 
-        `h` is the server's state before the round; None: as before the first one.
+        `h` is the server's state before the round; None: as before the first one. `allocate` gives memory
+        for the next x, buffers and c.
         """
         rules.require_known_step()
         self._rules = rules
         self._layout = layout
         self._broadcast = broadcast
         self._exact = exact
+        self._allocate = allocate
         self._h = first_state(rules, layout) if h is None else h
         self._aggregate = self._nothing_yet()
         self._steps: dict[int, int] = {}
@@ -88,8 +91,8 @@ class ServerStep:
     def _nothing_yet(self) -> Aggregate:
         center = self._rules.robustness.center()
         if center is None:
-            return Aggregate(self._layout, self._broadcast)
-        return RobustAggregate(self._layout, self._broadcast, center)
+            return Aggregate(self._layout, self._broadcast, self._allocate)
+        return RobustAggregate(self._layout, self._broadcast, center, self._allocate)
 
     @property
     def holds_updates(self) -> bool:

@@ -17,10 +17,15 @@ KEPT_BYTES = 16 << 20
 
 @contextmanager
 def kept_until_the_end() -> Iterator[None]:
-    """Memory that is freed inside stays with the process; at the end what is free goes back."""
+    """Memory that is freed inside stays with the process; at the end what is free goes back.
+
+    Unless so little has come that giving it back, and with it what transfers need, would cost more.
+    """
     memory.keep_all()
+    before = memory.resident_bytes()
     try:
         yield
     finally:
         memory.keep_up_to(KEPT_BYTES)
-        memory.give_back()
+        if memory.resident_bytes() - before > KEPT_BYTES:
+            memory.give_back()

@@ -93,7 +93,14 @@ class Fold:
         self._number, self._reader = current.number, current.reader
         self._broadcast = current.reader.broadcast
         self._updates: dict[int, Update] = {}
-        self._step = ServerStep(current.rules, run.layout, self._broadcast, exact=run.down.plain, h=h)
+        self._step = ServerStep(
+            current.rules,
+            run.layout,
+            self._broadcast,
+            exact=run.down.plain,
+            h=h,
+            allocate=run.allocate,
+        )
         wanted = current.rules.record_drift
         self._apart = Heterogeneity(current.rules, run.layout, self._broadcast) if wanted else None
 

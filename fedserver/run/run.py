@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from common.records.run import RunRecord, Seat
 from common.server_step.adaptive import Choice
 from common.server_step.robust import on_probation
 from common.server_step.rules import Rules
+from common.tensors.buffers import Buffers
 from common.tensors.classes import NONE_FROZEN, FrozenTensors, TensorClass, TensorClasses
 from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding, downward
@@ -59,6 +60,8 @@ class Run:
     """What clients get once."""
     in_process: bool = False
     """Whether the clients live and end with the server: they need no frames, and nothing outlives a crash."""
+    buffers: Buffers = field(default_factory=lambda: Buffers(kept=2))
+    """For x and the next x, where memory is not scarce: beside messages, a third one would be too much."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,6 +92,10 @@ class Run:
     def algorithm(self) -> Algorithm:
         """What clients and server do otherwise than FedAvg."""
         return ALGORITHMS[self.config.algorithm]
+
+    def allocate(self, layout: Layout) -> Flat:
+        """Memory for the next x, buffers and c."""
+        return self.buffers.take(layout) if self.in_process else layout.allocate()
 
     async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
         """Does work on the model in a thread, unless it is so small that changing threads takes longer."""
