@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.bundles import bundles
 from common.wire.byte_counts import ByteCounts
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import chunk_frames
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
 from common.wire.messages import CallFollower, ClassifiedMessage
@@ -32,7 +32,7 @@ def main() -> None:
     layout.array(flat, 0)[:] = np.random.default_rng(0).normal(size=elements)
     header = pb.UpdateHeader(client="a", round=1, tensors=manifest(Encoding(layout)))
     frames = [pb.UpdateFrame(header=header).SerializeToString()]
-    frames += [frame.data for frame in chunk_frames(layout, flat)]
+    frames += [bundle.data for bundle in bundles(layout, flat)]
     counts = ByteCounts()
 
     def count(message: ClassifiedMessage) -> None:

@@ -14,8 +14,8 @@ import grpc
 from common.models.build import build_model, tensor_specs
 from common.models.spec import ModelSpec
 from common.tensors.layout import Layout, Purpose, TensorSpec, fingerprint
+from common.wire.bundles import bundles
 from common.wire.calls import CALLS, SERVICE
-from common.wire.chunks import chunk_frames
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -67,8 +67,8 @@ def round_of(change: Callable[[pb.RoundHeader], object] = lambda header: None) -
     )
     change(header)
     yield pb.RoundFrame(header=header).SerializeToString()
-    for frame in chunk_frames(model(), model().allocate()):
-        yield frame.data
+    for message in bundles(model(), model().allocate()):
+        yield message.data
 
 
 def many_tensors(header: pb.RoundHeader, count: int) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import google_crc32c
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
+from common.tensors.layout import Flat
 from common.wire.calls import Call
 from common.wire.chunks import sealed
+from fedpvr.v1 import federation_pb2 as pb
+from fedpvr.v1.tensor_pb2 import TensorChunk
 
 M = TypeVar("M", bound=Message)
 _TEXT, _FLOATS = Field.CPPTYPE_STRING, (Field.CPPTYPE_DOUBLE, Field.CPPTYPE_FLOAT)
@@ -53,3 +57,14 @@ def _fill(message: Message, field: Any, text: str) -> None:
 def request(call: Call, text: str = "somebody") -> bytes:
     """What opens a call."""
     return sealed(sample(call.request, text))
+
+
+def chunk_of(tensor: int, offset: int, data: Flat) -> TensorChunk:
+    """A chunk with its checksum."""
+    checksum = google_crc32c.value(data.tobytes())
+    return TensorChunk(tensor=tensor, offset=offset, crc32c=checksum, data=data.tobytes())
+
+
+def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
+    """A frame with one chunk, as protobuf writes it."""
+    return pb.RoundFrame(chunk=chunk_of(tensor, offset, data)).SerializeToString()

@@ -10,6 +10,7 @@ import pytest
 
 from common.tensors.layout import Purpose
 from common.wire import chunks, messages
+from common.wire.bundles import frames_in
 from common.wire.calls import CALLS
 from common.wire.chunks import Chunk, read_chunk
 from common.wire.messages import CallFollower, ClassifiedMessage, chunk_content
@@ -110,7 +111,8 @@ def test_each_frame_of_an_upload_is_parsed_once(monkeypatch: pytest.MonkeyPatch)
     frames = known.update(known.CONFIGS[0])
     push = bytes([list(CALLS).index("PushUpdate")]) + scripted(frames)
     fuzzed_server.calls(b"\x00" + scripted([push]))
-    assert parsed == frames
+    assert parsed == [frame for message in frames for frame in frames_in(message)]
+    assert len(parsed) > len(frames)
 
 
 def _refused(data: bytes) -> None:

@@ -155,7 +155,7 @@ def test_each_client_trains_its_own_part_by_the_equations_through_kills(
 
 
 def _assert_nothing_personal_was_sent(federation: Federation, kept: list[dict[str, Tensor]]) -> None:
-    """Ledger, capture and socket agree, and neither names nor values of personal tensors are in a message."""
+    """Ledger and capture agree, and neither names nor values of personal tensors are in a message."""
     capture, run = federation.folder / "c", str(federation.folder / "run")
     statistics = found("stats", str(capture), "--run-dir", run)
     assert statistics["differences"] == []
@@ -168,9 +168,6 @@ def _assert_nothing_personal_was_sent(federation: Federation, kept: list[dict[st
     everybody = [start, *kept]
     for own in everybody:
         assert all(tensor.detach().numpy().tobytes() not in data for tensor in own.values())
-    traffic = json.loads((federation.folder / "run" / "traffic.json").read_text())
-    encoded = sum(sum(counts.values()) for counts in traffic["bytes"].values())
-    assert sum(sum(counts.values()) for counts in traffic["socket"].values()) > encoded
 
 
 def _assert_frozen_tensors_came_once_or_until_they_were_kept(federation: Federation) -> None:

@@ -16,12 +16,14 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from common.server_step.updates import reduced
 from common.tensors.layout import Flat, Layout, Purpose
 from common.wire import chunks
+from common.wire.bundles import bundles
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from common.wire.receiver import Receiver
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.federation_pb2_grpc import FederationStub
 from tests.processes import WAIT_S, Federation, wait_until
+from tests.samples import chunk_of
 
 Reply = pb.PushUpdateReply
 FLAGS = "--model problem:network --dataset problem:data --num-clients 2 --rounds 3 --local-steps 1"
@@ -80,7 +82,8 @@ class Peers:
             fingerprint=seat.model.fingerprint,
             tensors=manifest(Encoding(layout)),
         )
-        frames = [pb.UpdateFrame.FromString(frame.data) for frame in chunks.chunk_frames(layout, up)]
+        alone = bundles(layout, up, most_bytes=0)
+        frames = [pb.UpdateFrame.FromString(message.data) for message in alone]
         return [pb.UpdateFrame(header=header), *frames]
 
     def push(self, frames: list[pb.UpdateFrame]) -> pb.PushUpdateReply:
@@ -151,7 +154,7 @@ def _replace_chunk(frames: list[pb.UpdateFrame], value: float) -> None:
     chunk = frames[1].chunk
     data = np.frombuffer(chunk.data, np.float64).copy()
     data[3] = value
-    frames[1] = pb.UpdateFrame.FromString(chunks.chunk_frame(chunk.tensor, chunk.offset, data.view(np.uint8)))
+    frames[1] = pb.UpdateFrame(chunk=chunk_of(chunk.tensor, chunk.offset, data.view(np.uint8)))
 
 
 def _shape(frames: list[pb.UpdateFrame]) -> None:

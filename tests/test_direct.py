@@ -14,8 +14,9 @@ import pytest
 from common.events import unheard
 from common.server_step.rules import Rules
 from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.bundles import bundles
 from common.wire.byte_counts import chunk_sizes
-from common.wire.chunks import CHUNK_BYTES, chunk_frames
+from common.wire.chunks import CHUNK_BYTES
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import Encoding, downward, upward, without_control
 from common.wire.messages import PURPOSE_NAMES
@@ -122,11 +123,11 @@ def _require_sizes(encoding: Encoding, first: int) -> None:
     layout = encoding.encoded
     flat = np.random.default_rng(3).integers(0, 256, layout.num_bytes, np.uint8)
     sizes = {spec.name + spec.purpose.name: [0, 0] for spec in layout.specs if spec.num_bytes}
-    for frame in chunk_frames(layout, flat, first_index=first):
-        spec = layout.specs[frame.position[0] - first]
+    for part in (part for message in bundles(layout, flat, first_index=first) for part in message.parts):
+        spec = layout.specs[part.position[0] - first]
         found = sizes[spec.name + spec.purpose.name]
-        found[0] += frame.payload
-        found[1] += len(frame.data)
+        found[0] += part.payload
+        found[1] += len(part.data)
     told = [(content.purpose, content.payload, size) for content, size in chunk_sizes(layout, first)]
     purposes = [PURPOSE_NAMES[spec.purpose] for spec in layout.specs if spec.num_bytes]
     assert told == [(purpose, *found) for purpose, found in zip(purposes, sizes.values(), strict=True)]

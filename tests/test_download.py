@@ -7,7 +7,8 @@ import pytest
 
 from common.errors import UnavailableError
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from common.wire.chunks import chunk_frames, read_chunk
+from common.wire.bundles import bundles
+from common.wire.chunks import read_chunk
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest
 from fedclient.rpc.download import Download
@@ -26,8 +27,8 @@ def interrupted() -> Download:
     """x has come, and c has not."""
     download = Download()
     download.begin(header(), Encoding(LAYOUT))
-    frame, _ = chunk_frames(LAYOUT, FLAT)
-    chunk = read_chunk(frame.data)
+    message, _ = bundles(LAYOUT, FLAT)
+    chunk = read_chunk(message.data)
     assert chunk is not None
     download.add(chunk)
     return download
@@ -46,8 +47,8 @@ def test_a_download_goes_on_where_it_stopped() -> None:
     assert asked is not None
     assert (asked.round, asked.position.tensor) == (3, 1)
     download.begin(resumed(), Encoding(LAYOUT))
-    _, frame = chunk_frames(LAYOUT, FLAT)
-    chunk = read_chunk(frame.data)
+    _, message = bundles(LAYOUT, FLAT)
+    chunk = read_chunk(message.data)
     assert chunk is not None
     download.add(chunk)
     raw = download.finish()

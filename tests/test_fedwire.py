@@ -23,13 +23,14 @@ from safetensors.numpy import load_file
 
 from common.tensors.layout import Purpose
 from common.wire.capture import CaptureRecord, CaptureWriter, read_records
-from common.wire.chunks import chunk_frame, read_chunk
+from common.wire.chunks import read_chunk
 from common.wire.messages import ClassifiedMessage, Content
 from fedpvr.v1 import federation_pb2 as pb
 from fedwire.pcap.packets import server_ports
 from fedwire.source import Capture
 from fedwire.transfers import Transfers
 from tests.processes import Federation, wait_until
+from tests.samples import chunk_frame
 from tests.test_cli import invoke
 
 DATA = Path(__file__).parent / "data"

@@ -11,8 +11,8 @@ import pytest
 from common.errors import DataError
 from common.events import unheard
 from common.tensors.layout import Layout, Purpose, TensorSpec
+from common.wire.bundles import bundles
 from common.wire.capture import CaptureWriter, RecordFile
-from common.wire.chunks import chunk_frames
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import Encoding, downward, upward
 from common.wire.manifest import manifest
@@ -52,7 +52,7 @@ def captured(path: Path, clients: int, rounds: int) -> Path:
 
 def chunks(encoding: Encoding) -> list[bytes]:
     """Zeros as they travel."""
-    return [frame.data for frame in chunk_frames(encoding.encoded, encoding.encoded.allocate())]
+    return [message.data for message in bundles(encoding.encoded, encoding.encoded.allocate())]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], owner: Any, name: str) -> None:

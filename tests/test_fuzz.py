@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from common.names import natural
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from common.wire.chunks import chunk_frames, read_chunk, varint
+from common.wire.bundles import bundles, frames_in
+from common.wire.chunks import read_chunk, varint
 from common.wire.receiver import Receiver
 from tests.fuzz.mutators import damaged, script, scripted
 from tests.fuzz.target import CORPUS, Target, stored
@@ -99,10 +100,11 @@ def test_tensors_come_out_of_their_chunks_as_they_went_in(
     sent, came = layout.allocate(), layout.allocate()
     sent[:] = np.random.default_rng(seed).integers(0, 256, len(sent), np.uint8)
     receiver = Receiver(layout, came)
-    for frame in chunk_frames(layout, sent, chunk_bytes=chunk_bytes):
-        chunk = read_chunk(frame.data)
-        assert chunk is not None
-        receiver.add(chunk)
+    for message in bundles(layout, sent, chunk_bytes=chunk_bytes):
+        for frame in frames_in(message.data):
+            chunk = read_chunk(frame)
+            assert chunk is not None
+            receiver.add(chunk)
     receiver.finish()
     for k in range(len(layout.specs)):
         assert layout.raw(came, k).tobytes() == layout.raw(sent, k).tobytes()

@@ -12,7 +12,7 @@ from common.errors import UnavailableError, WireError
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Layout, TensorSpec
-from common.wire.chunks import chunk_frames
+from common.wire.bundles import bundles
 from fedserver.run.board import Board, Phase
 from fedserver.run.round import Answer, Declined, Excused, Outcome, Round, State, Update
 from tests.rules import rules
@@ -31,16 +31,16 @@ def round_three(drawn: tuple[int, ...] = (0, 2)) -> Round:
 def test_a_round_that_is_over_keeps_neither_x_nor_its_frames_for_those_who_are_slow() -> None:
     layout = Layout([TensorSpec("w", "float32", (4,))])
     x = layout.allocate()
-    frames = list(chunk_frames(layout, x))
-    current = Round(UpdateReader(rules(round=3), layout, x), frames, [0], CSource.FROM_VARIATES)
+    messages = list(bundles(layout, x))
+    current = Round(UpdateReader(rules(round=3), layout, x), messages, [0], CSource.FROM_VARIATES)
     (position,) = current.positions
-    assert current.frame(position) is frames[0]
+    assert current.bundle(position) is messages[0]
     kept = weakref.ref(x)
     current.release()
     del x
     assert kept() is None
     with pytest.raises(UnavailableError, match="round 3 is over; ask for the next one"):
-        current.frame(position)
+        current.bundle(position)
     with pytest.raises(UnavailableError, match="round 3 is over"):
         current.reader  # noqa: B018
     assert current.rules.round == 3

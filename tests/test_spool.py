@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from common.tensors.layout import Flat, Layout, TensorSpec
-from common.wire.chunks import START, chunk_frames, read_chunk
+from common.wire.bundles import bundles
+from common.wire.chunks import START, read_chunk
 from common.wire.encoding import Encoding
 from fedserver.store import room
 from fedserver.store.spool import Spool
@@ -22,8 +23,8 @@ for index, spec in enumerate(LAYOUT.specs):
 def sent_to(spool: Spool, i: int, r: int) -> None:
     """An update of client i comes, whole."""
     upload = spool.upload(i, "1-00", START, Encoding(LAYOUT))
-    for frame in chunk_frames(LAYOUT, SENT):
-        chunk = read_chunk(frame.data)
+    for message in bundles(LAYOUT, SENT, most_bytes=0):
+        chunk = read_chunk(message.data)
         assert chunk is not None
         upload.add(chunk)
     raw, _ = upload.mapped()

@@ -13,7 +13,6 @@ import pytest
 from common.events import unheard
 from common.tensors.layout import Layout, Purpose, TensorSpec
 from common.wire.capture import CaptureWriter, RecordFile
-from common.wire.chunks import chunk_frame
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import downward
 from common.wire.manifest import manifest
@@ -26,6 +25,7 @@ from fedwire.timeline.timeline import Timeline, timeline
 from tests.killpoint import trap
 from tests.processes import Federation, lasting_address, wait_until
 from tests.proxy import Fault, Proxy
+from tests.samples import chunk_frame
 from tests.test_cli import invoke
 from tests.test_fedwire import OWN, PACKETS, found
 from tests.test_page import HOSTILE, documents, parsed

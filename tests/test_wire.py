@@ -16,6 +16,7 @@ from common.errors import DamagedError, Fault, WireError
 from common.tensors.layout import DTYPES, Flat, Layout, Purpose, TensorSpec
 from common.tensors.torch_views import tensor_view
 from common.wire import chunks, manifest
+from common.wire.bundles import bundles
 from common.wire.calls import CALLS
 from common.wire.encoding import Encoding
 from common.wire.receiver import Receiver
@@ -37,7 +38,8 @@ def filled(layout: Layout, seed: int = 0) -> Flat:
 
 def sent_chunks(layout: Layout, flat: Flat) -> list[tensor_pb.TensorChunk]:
     """What a receiver sees."""
-    return [pb.UpdateFrame.FromString(frame.data).chunk for frame in chunks.chunk_frames(layout, flat)]
+    alone = bundles(layout, flat, most_bytes=0)
+    return [pb.UpdateFrame.FromString(message.data).chunk for message in alone]
 
 
 def receive(layout: Layout, arriving: list[tensor_pb.TensorChunk]) -> Flat:
@@ -77,22 +79,6 @@ def test_any_sizes_are_cut_into_chunks_and_put_together(sizes: list[int]) -> Non
     arriving = sent_chunks(layout, flat)
     assert all(0 < len(chunk.data) <= chunks.CHUNK_BYTES for chunk in arriving)
     assert receive(layout, arriving).tobytes() == flat.tobytes()
-
-
-@pytest.mark.parametrize("frame", [pb.UpdateFrame, pb.RoundFrame])
-def test_a_frame_is_what_protobuf_itself_would_write(
-    frame: type[pb.UpdateFrame] | type[pb.RoundFrame],
-) -> None:
-    data = np.arange(200, dtype=np.uint8)
-    encoded = chunks.chunk_frame(3, 70_000, data)
-    parsed = frame.FromString(encoded)
-    assert parsed.SerializeToString() == encoded
-    assert (parsed.chunk.tensor, parsed.chunk.offset, parsed.chunk.data) == (3, 70_000, data.tobytes())
-
-
-def test_frames_stay_below_the_default_message_limit() -> None:
-    layout = Layout([TensorSpec("w", "float32", (1_000_000,))])
-    assert all(len(frame.data) < 4 << 20 for frame in chunks.chunk_frames(layout, layout.allocate()))
 
 
 LAYOUT = Layout([TensorSpec("a", "float32", (4,)), TensorSpec("b", "float32", (2, 2))])

@@ -27,7 +27,7 @@ from measure.processes import ended_in_order
 CASES = (("idle", 2), ("cnn", 2), ("vgg11", 2), ("idle", 10), ("cnn", 10), ("vgg11", 10))
 SIMULATED = (("idle", 10), ("vgg11", 10))
 ROUNDS = 4
-OURS = {"idle": 60, "cnn": 40, "vgg11": 6}
+OURS = {"idle": 60, "cnn": 40, "vgg11": 20}
 """Rounds of ours, which are shorter."""
 FASTER = {("idle", 2): 500.0, ("vgg11", 2): 30.0, ("vgg11", 10): 30.0}
 LESS_MEMORY = 5.0

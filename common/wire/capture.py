@@ -88,7 +88,7 @@ class CaptureWriter:
 
     def write(self, rpc: str, call: int, message: ClassifiedMessage) -> None:
         """Appends one message."""
-        data = message.data
+        data = bytes(message.data)
         record = pb.CaptureRecord(
             time_ns=message.time_ns,
             call=call,

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from common.errors import ConfigError, WireError
 from common.tensors.layout import Layout
-from common.wire.chunks import CHUNK_BYTES
+from common.wire.bundles import BUNDLE_BYTES
 from common.wire.encoding import Encoding
 from common.wire.manifest import manifest, read_manifest
 from fedpvr.v1 import federation_pb2 as pb
 
-MAX_REQUEST_BYTES = CHUNK_BYTES + (1 << 16)
-"""Of a message to the server: a chunk with its envelope. Bounds what a crowd of callers can make it hold."""
+MAX_REQUEST_BYTES = BUNDLE_BYTES
+"""Of a message to the server: a bundle of chunks. Bounds what a crowd of callers can make it hold."""
 MAX_REPLY_BYTES = 4 << 20
 """Of a message to a client: gRPC's own default."""
 MAX_JOIN_REPLY_BYTES = 64 << 20

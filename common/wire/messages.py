@@ -16,8 +16,9 @@ from google.protobuf.message import Message
 
 from common.errors import WireError
 from common.tensors.layout import Purpose
+from common.wire.bundles import frames_in
 from common.wire.calls import CALLS
-from common.wire.chunks import Chunk, parsed, read_chunk
+from common.wire.chunks import Chunk, Data, parsed, read_chunk
 from fedpvr.v1.tensor_pb2 import TensorSpec
 
 DIRECTIONS = ("down", "up")
@@ -80,7 +81,7 @@ class ClassifiedMessage:
 
     time_ns: int
     up: bool
-    data: bytes
+    data: Data
     content: Content
     client: str
     round: int
@@ -95,13 +96,19 @@ class CallFollower:
     def __init__(self, rpc: str, hand_on: Callable[[ClassifiedMessage], None]) -> None:
         self.reader = CallReader(rpc)
         self._hand_on = hand_on
-        self._held: list[tuple[int, bytes, Content]] = []
+        self._held: list[tuple[int, Data, Content]] = []
 
-    def note(self, up: bool, data: bytes, time_ns: int = 0) -> None:
-        """Takes in the next message, of which only the bytes are known."""
-        self.add(up, data, self.reader.note(up, data), time_ns)
+    def note(self, up: bool, data: Data, time_ns: int = 0) -> None:
+        """Takes in the next message, of which only the bytes are known; of a bundle each chunk."""
+        try:
+            frames = self.reader.frames(up, data)
+        except WireError:
+            self.add(up, data, UNREADABLE, time_ns)
+            return
+        for frame in frames:
+            self.add(up, frame, self.reader.note(up, frame), time_ns)
 
-    def add(self, up: bool, data: bytes, content: Content, time_ns: int = 0) -> None:
+    def add(self, up: bool, data: Data, content: Content, time_ns: int = 0) -> None:
         """Takes in the next message, which the reader has seen already."""
         time_ns = time_ns or time.time_ns()
         if up and self.reader.awaits_reply:
@@ -116,7 +123,7 @@ class CallFollower:
             self._pass(time_ns, True, data, content)
         self._held.clear()
 
-    def _pass(self, time_ns: int, up: bool, data: bytes, content: Content) -> None:
+    def _pass(self, time_ns: int, up: bool, data: Data, content: Content) -> None:
         reader = self.reader
         self._hand_on(ClassifiedMessage(time_ns, up, data, content, reader.client, reader.round))
 
@@ -163,7 +170,11 @@ class CallReader:
         """Whether only the answer tells the run or the round that a request belongs to."""
         return self._forms is not None and not self._forms[False].tells <= self._forms[True].tells
 
-    def note(self, up: bool, data: bytes) -> Content:
+    def frames(self, up: bool, data: Data) -> list[Data]:
+        """What the next message counts as; raises a WireError for a bundle that is none."""
+        return frames_in(data) if self._forms is not None and self._forms[up].framed else [data]
+
+    def note(self, up: bool, data: Data) -> Content:
         """Takes in the bytes of the next message. Refuses none: what cannot be understood is unreadable."""
         if self._forms is None:
             return Content("request" if up else "reply")
@@ -172,7 +183,7 @@ class CallReader:
         except WireError:
             return UNREADABLE
 
-    def read(self, up: bool, data: bytes) -> Message | Chunk:
+    def read(self, up: bool, data: Data) -> Message | Chunk:
         """The next message, parsed; raises a WireError for bytes that are not the call's."""
         assert self._forms is not None, "only calls of the contract are read"
         form = self._forms[up]

@@ -10,8 +10,9 @@ from common.errors import OverdueError, UnavailableError
 from common.metrics.message import to_message
 from common.records.sites import SiteCounts
 from common.tensors.layout import NOTHING, Layout
+from common.wire.bundles import BUNDLE_BYTES, bundles
 from common.wire.calls import CALLS
-from common.wire.chunks import PROTOCOL_VERSION, START, Position, chunk_frames, sealed
+from common.wire.chunks import CHUNK_BYTES, PROTOCOL_VERSION, START, Position, sealed
 from fedclient.rpc.download import Download
 from fedclient.rpc.reasons import told
 from fedclient.rpc.replies import PushReply, intact, push_reply
@@ -37,6 +38,8 @@ class Connection:
         self.awaiting_rule = ""
         """Under which rule the site has yet to decide; the server is told with every sign of life."""
         self._data_dir = data_dir
+        self._takes_bundles = False
+        """Whether the server does; one of an earlier release takes one chunk a message."""
 
     def __enter__(self) -> Connection:
         return self
@@ -65,7 +68,9 @@ class Connection:
         )
         reply = intact(pb.JoinReply, self._transport.ask(CALLS["Join"], sealed(request)))
         self.spoke_at = time.monotonic()
-        return seat_of(reply)
+        seat = seat_of(reply)
+        self._takes_bundles = seat.takes_bundles
+        return seat
 
     def pull(
         self,
@@ -87,6 +92,7 @@ class Connection:
             after_round=after,
             held_rounds=held_rounds,
             resume=download.resume(),
+            takes_bundles=True,
             needs_frozen=bool(frozen.specs),
         )
         self.waiting = True
@@ -138,19 +144,21 @@ class Connection:
         if start != START:
             header.resume_from.CopyFrom(WirePosition(tensor=start[0], offset=start[1]))
 
-        def frames() -> Iterator[bytes]:
+        def messages() -> Iterator[bytes]:
             yield sealed(pb.UpdateFrame(header=header))
             chunk_bytes = self._transport.chunk_bytes
-            for frame in chunk_frames(
+            suits = BUNDLE_BYTES if chunk_bytes == CHUNK_BYTES else chunk_bytes
+            for bundle in bundles(
                 stored_update.encoding.encoded,
                 stored_update.payload,
                 start=start,
                 chunk_bytes=chunk_bytes,
                 checksums=stored_update.checksums,
+                most_bytes=suits if self._takes_bundles else 0,
             ):
-                yield frame.data
+                yield bundle.data
 
-        return self._pushed(frames())
+        return self._pushed(messages())
 
     def decline(
         self,

@@ -10,6 +10,7 @@ from common.errors import Fault, UnavailableError, WireError
 from common.server_step.rules import Rules
 from common.tensors.buffers import reused
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose
+from common.wire.bundles import frames_in
 from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED
 from common.wire.encoding import Encoding
@@ -73,7 +74,7 @@ class RunEnded:
 
 def receive_round(
     header: pb.RoundHeader,
-    frames: Iterator[bytes],
+    messages: Iterator[bytes],
     model: Layout,
     download: Download,
     frozen: Layout = NOTHING,
@@ -88,7 +89,7 @@ def receive_round(
     if own.specs and own.specs != method.variates(layout).specs:
         raise WireError.broken_contract("the client's variate must have the tensors that the algorithm keeps")
     download.begin(header, announced)
-    _receive_chunks(frames, download)
+    _receive_chunks(messages, download)
     raw = download.finish()
     flat = raw if announced.plain else announced.decode(raw, None, reused(announced.layout))
     task = Task(
@@ -108,13 +109,14 @@ def receive_round(
     )
 
 
-def _receive_chunks(frames: Iterator[bytes], download: Download) -> None:
-    for frame in frames:
+def _receive_chunks(messages: Iterator[bytes], download: Download) -> None:
+    for message in messages:
         try:
-            chunk = read_chunk(frame)
-            if chunk is None:
-                raise WireError.malformed("after the header only chunks may follow")
-            download.add(chunk)
+            for frame in frames_in(message):
+                chunk = read_chunk(frame)
+                if chunk is None:
+                    raise WireError.malformed("after the header only chunks may follow")
+                download.add(chunk)
         except WireError as error:
             if error.fault not in ON_THE_WAY:
                 raise

@@ -48,6 +48,8 @@ class Seat:
     """The same, for its examples."""
     rounds: int = 0
     """R."""
+    takes_bundles: bool = False
+    """Whether the server takes messages with several chunks."""
 
     @property
     def functions(self) -> list[tuple[str, str]]:
@@ -84,6 +86,7 @@ def seat_of(reply: pb.JoinReply) -> Seat:
         loss=reply.site_task.loss,
         transform=reply.site_task.transform,
         rounds=reply.rounds,
+        takes_bundles=reply.takes_bundles,
     )
 
 

@@ -50,7 +50,7 @@ class Canary:
         drawn = self.members.drawn(run.config.seed, rules.round, None)
         ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        current = Round(reader, ahead.frames, drawn, standing.c_source)
+        current = Round(reader, ahead.bundles, drawn, standing.c_source)
         self.emit(CanaryOpened(clients=len(drawn), steps=rules.local_steps or 0))
         try:
             heard = await self._answers(run, current)

@@ -48,9 +48,9 @@ class FirstVariates:
         drawn = self.members.drawn(run.config.seed, rules.round, None)
         ahead = await run.aside(encode, run, rules.round, standing.flat)
         model = {*run.layout.indices(Purpose.MODEL, Purpose.BUFFER)}
-        frames = [frame for frame in ahead.frames if frame.position[0] in model]
+        bundles = [bundle for bundle in ahead.bundles if bundle.position[0] in model]
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        current = Round(reader, frames, drawn, standing.c_source, ahead.raw)
+        current = Round(reader, bundles, drawn, standing.c_source, ahead.raw)
         # Round 1 begins with it: its bytes are in the account of that round.
         self.traffic.open_round(1, number=rules.round)
         self.emit(FirstVariatesAsked(clients=len(drawn)))

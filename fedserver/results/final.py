@@ -70,9 +70,9 @@ class FinalEvaluation:
         rules = replace(last, round=r + 1, evaluate=True, evaluation_only=True)
         encoded = await run.aside(encode, run, r + 1, flat)
         model = {*run.layout.indices(Purpose.MODEL, Purpose.BUFFER)}
-        frames = [frame for frame in encoded.frames if frame.position[0] in model]
+        bundles = [bundle for bundle in encoded.bundles if bundle.position[0] in model]
         reader = UpdateReader(rules, run.layout, encoded.broadcast)
-        current = Round(reader, frames, asked, CSource.FROM_MOVE)
+        current = Round(reader, bundles, asked, CSource.FROM_MOVE)
         self._traffic.open_round(r + 1)
         members.leases.round_opens(asked)
         await self._board.open_round(current)

@@ -1,4 +1,4 @@
-"""A round as one client gets it: a header with its rules, and the frames of x, c and c_i that it needs."""
+"""A round as one client gets it: a header with its rules, and messages with x, c and a c_i that it lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from common.tensors.classes import NONE_FROZEN, FrozenTensors
 from common.tensors.layout import NOTHING, Flat, Layout, Purpose
-from common.wire.chunks import CHUNK_BYTES, START, Frame, Position, chunk_frames
+from common.wire.bundles import Bundle, bundles
+from common.wire.chunks import CHUNK_BYTES, START, Position
 from common.wire.encoding import Encoding, without_control
 from common.wire.manifest import manifest
 from fedpvr.v1 import federation_pb2 as pb
@@ -61,29 +62,30 @@ def announced(run: Run, current: Round, member: Member, request: pb.PullRoundReq
 
 def broadcast(
     run: Run, current: Round, member: Member, request: pb.PullRoundRequest
-) -> tuple[pb.RoundHeader, Iterator[Frame]]:
-    """The header for one client and the frames it needs."""
+) -> tuple[pb.RoundHeader, Iterator[Bundle]]:
+    """The header for one client and the messages with the chunks that it needs."""
     what = announced(run, current, member, request)
     header, tensors, frozen = what.header, what.header.tensors, what.frozen
     sent = what.sent.specs
     positions = [position for position in current.positions if sent[position[0]].num_bytes]
-    own: list[Frame] = []
+    own: list[Bundle] = []
     if what.c_i is not None:
-        own = [*chunk_frames(what.own, what.c_i, first_index=len(sent))]
+        own = [*bundles(what.own, what.c_i, first_index=len(sent))]
     first_frozen = len(sent) + len(what.own.specs)
     position = request.resume.position
     start = (position.tensor, position.offset)
-    starts = {*positions, *(frame.position for frame in own), (len(tensors), 0)}
+    starts = {(len(tensors), 0)} | _chunk_starts(what.sent, 0) | _chunk_starts(what.own, len(sent))
     starts |= _chunk_starts(frozen.layout, first_frozen)
     if request.resume.round == current.number and start in starts:
         header.resumed_at.CopyFrom(position)
-        positions = [position for position in positions if position >= start]
-        own = [frame for frame in own if frame.position >= start]
     else:
         start = START
     # Frozen ones are made for each client anew: each gets them once.
-    behind = chunk_frames(frozen.layout, frozen.flat, first_index=first_frozen, start=start)
-    return header, _frames(current, positions, chain(own, behind))
+    behind = bundles(frozen.layout, frozen.flat, first_index=first_frozen, start=start)
+    # Those of the round one by one: whoever reads slowly does not keep those of a round that is over.
+    shared = (current.bundle(position) for position in positions)
+    found = chain(_behind(shared, start), _behind(own, start), behind)
+    return header, found if request.takes_bundles else chain.from_iterable(map(Bundle.one_by_one, found))
 
 
 def _chunk_starts(layout: Layout, first_index: int) -> set[Position]:
@@ -94,8 +96,9 @@ def _chunk_starts(layout: Layout, first_index: int) -> set[Position]:
     }
 
 
-def _frames(current: Round, positions: list[Position], behind: Iterable[Frame]) -> Iterator[Frame]:
-    """Frames one by one: whoever reads slowly does not keep those of a round that is over."""
-    for position in positions:
-        yield current.frame(position)
-    yield from behind
+def _behind(found: Iterable[Bundle], start: Position) -> Iterator[Bundle]:
+    """Without what has come before `start`."""
+    for bundle in found:
+        left = bundle.behind(start)
+        if left is not None:
+            yield left

@@ -85,4 +85,5 @@ def seat_reply(run: Run, member: Member, sign_s: float) -> pb.JoinReply:
         site_task=_site_task(config),
         lease_seconds=config.lease or 0.0,
         sign_seconds=sign_s,
+        takes_bundles=True,
     )

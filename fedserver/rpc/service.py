@@ -78,13 +78,16 @@ class Service(OperatorCalls):
             self._pulls[member.name] += 1
             try:
                 with self._members.presence.call(member.index):
-                    opening, frames = await self._next_round(member, request, caller, broadcast)
+                    opening, bundles = await self._next_round(member, request, caller, broadcast)
                     async with self._broadcasts.one() as place:
                         yield call.reply(opening)
                         tensors = opening.header.tensors
-                        for frame in frames or ():
-                            spec, place.moved = tensors[frame.position[0]], True
-                            yield call.sent(frame.data, chunk_content(spec.purpose, spec.name, frame.payload))
+                        for bundle in bundles or ():
+                            place.moved = True
+                            for part in bundle.parts:
+                                spec = tensors[part.position[0]]
+                                call.sent(part.data, chunk_content(spec.purpose, spec.name, part.payload))
+                            yield bundle.data
             finally:
                 self._pulls[member.name] -= 1
 

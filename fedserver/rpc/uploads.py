@@ -95,16 +95,19 @@ class Uploads:
         stream = upload.begin()
         try:
             async with self._watched(call, stream) as watch:
-                async for frame in frames:
-                    chunk = call.received(frame)
-                    if not isinstance(chunk, Chunk):
-                        raise WireError.malformed("after the header only chunks may follow")
+                async for message in frames:
+                    chunks = call.received_frames(message)
                     upload.require_current(stream)
-                    upload.add(chunk)
+                    came = here = 0
+                    for chunk in chunks:
+                        if not isinstance(chunk, Chunk):
+                            raise WireError.malformed("after the header only chunks may follow")
+                        upload.add(chunk)
+                        came += len(chunk.data)
+                        here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
                     watch.frames += 1
                     place.moved = True
-                    here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
-                    self._progress(member.index, here, len(chunk.data))
+                    self._progress(member.index, here, came)
             update = await run.aside(decode, run, current, member, update, *upload.mapped(), upload.seen)
         except StateError as error:
             self._board.fail(member.index, error)

@@ -13,7 +13,8 @@ from common.records.sites import SiteCounts
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
 from common.tensors.layout import Flat
-from common.wire.chunks import Frame, Position, chunk_frames
+from common.wire.bundles import Bundle, bundles
+from common.wire.chunks import Position
 from fedserver.members.attendance import DECLINED
 from fedserver.run.run import Run
 
@@ -113,16 +114,16 @@ class Round:
     def __init__(
         self,
         reader: UpdateReader,
-        frames: list[Frame],
+        broadcast: list[Bundle],
         drawn: Iterable[int],
         c_source: CSource,
         raw: Flat | None = None,
     ) -> None:
-        """`raw` is what the frames carry, for clients that need none because they are in this process."""
+        """`raw` is what the messages carry, for clients that need none because they are in this process."""
         self.rules = reader.rules
         """What its header says."""
         self._reader: UpdateReader | None = reader
-        self._frames = {frame.position: frame for frame in frames}
+        self._bundles = {bundle.position: bundle for bundle in broadcast}
         """The broadcast, encoded once for all clients; empty once the round is over."""
         self._raw = raw
         self.c_source = c_source
@@ -140,28 +141,28 @@ class Round:
 
     @property
     def raw(self) -> Flat:
-        """The bytes of the broadcast where no frames are made of them; raises once the round is over."""
+        """The bytes of the broadcast where no messages are made of them; raises once the round is over."""
         if self._raw is None:
             raise self._is_over()
         return self._raw
 
     @property
     def positions(self) -> list[Position]:
-        """Of the frames of the broadcast."""
-        return [*self._frames]
+        """Of the first chunks of the messages."""
+        return [*self._bundles]
 
-    def frame(self, position: Position) -> Frame:
-        """A frame of the broadcast; raises once the round is over, for who reads slowly too."""
-        if position not in self._frames:
+    def bundle(self, position: Position) -> Bundle:
+        """A message of the broadcast; raises once the round is over, for who reads slowly too."""
+        if position not in self._bundles:
             raise self._is_over()
-        return self._frames[position]
+        return self._bundles[position]
 
     def _is_over(self) -> UnavailableError:
         return UnavailableError(f"round {self.number} is over; ask for the next one")
 
     def release(self) -> None:
-        """Lets x go, and the frames that carry it: the round is over, whoever is still at it."""
-        self._reader, self._frames, self._raw = None, {}, None
+        """Lets x go, and the messages that carry it: the round is over, whoever is still at it."""
+        self._reader, self._bundles, self._raw = None, {}, None
 
     @property
     def number(self) -> int:
@@ -230,7 +231,7 @@ class Encoded:
     """x and c."""
     broadcast: Flat
     """The same as clients will see them."""
-    frames: list[Frame]
+    bundles: list[Bundle]
     """What carries them; none where clients are in this process."""
     raw: Flat | None
     """The bytes that they would carry, there."""
@@ -245,4 +246,4 @@ def encode(run: Run, r: int, flat: Flat) -> Encoded:
         raw = run.down.encode_in_place(broadcast, random, None, None)
     if run.in_process:
         return Encoded(flat, broadcast, [], raw)
-    return Encoded(flat, broadcast, list(chunk_frames(run.down.encoded, raw)), None)
+    return Encoded(flat, broadcast, list(bundles(run.down.encoded, raw)), None)

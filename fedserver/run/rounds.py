@@ -218,7 +218,7 @@ class Rounds:
         if ahead is None or ahead.flat is not standing.flat:
             ahead = await run.aside(encode, run, rules.round, standing.flat)
         reader = UpdateReader(rules, run.layout, ahead.broadcast)
-        current = Round(reader, ahead.frames, drawn, standing.c_source, ahead.raw)
+        current = Round(reader, ahead.bundles, drawn, standing.c_source, ahead.raw)
         self._board.go_on_with(run)
         self._traffic.open_round(rules.round)
         self._members.leases.round_opens(drawn)

@@ -20,7 +20,7 @@ from common.errors import WireError
 from common.records.traffic import DirectionBytes, OpenRoundBytes, RoundTraffic, Socket, TrafficRecord
 from common.wire.byte_counts import ByteCounts, Sized
 from common.wire.capture import CaptureWriter
-from common.wire.chunks import Chunk, M, sealed
+from common.wire.chunks import Chunk, Data, M, sealed
 from common.wire.messages import (
     CANARY,
     DIRECTIONS,
@@ -193,8 +193,8 @@ class CountedCall:
         assert isinstance(message, kind), "the contract says so"
         return message
 
-    def received(self, data: bytes) -> Message | Chunk:
-        """A message from the client; raises a WireError for bytes that are none."""
+    def received(self, data: Data) -> Message | Chunk:
+        """A message from the client, or one chunk of one; raises a WireError for bytes that are none."""
         reader = self._follower.reader
         try:
             message = reader.read(True, data)
@@ -203,6 +203,24 @@ class CountedCall:
             raise
         self._follower.add(True, data, reader.learn(True, message))
         return message
+
+    def received_frames(self, data: bytes) -> list[Message | Chunk]:
+        """What a message behind a header carries; raises a WireError as well, once all of it is counted."""
+        try:
+            frames = self._follower.reader.frames(True, data)
+        except WireError:
+            self._follower.add(True, data, UNREADABLE)
+            raise
+        found: list[Message | Chunk] = []
+        wrong: WireError | None = None
+        for frame in frames:
+            try:
+                found.append(self.received(frame))
+            except WireError as error:
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
+        return found
 
     def reply(self, message: Message) -> bytes:
         """A message to the client, encoded."""
@@ -214,9 +232,8 @@ class CountedCall:
         """Messages that would follow the header, as large as they would be."""
         self._traffic.count_unsent(self._follower.reader, self.rpc, up, contents)
 
-    def sent(self, data: bytes, content: Content) -> bytes:
-        """A message to the client that is encoded already, and known to be this."""
+    def sent(self, data: Data, content: Content) -> None:
+        """A frame to the client that is encoded already, and known to be this."""
         if self._follower.reader.canary:
             content = replace(content, purpose=CANARY)
         self._follower.add(False, data, content)
-        return data

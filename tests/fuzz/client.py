@@ -8,8 +8,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 
 from common.errors import FedError, UnavailableError
+from common.wire.bundles import bundles
 from common.wire.calls import Call
-from common.wire.chunks import chunk_frames, parsed
+from common.wire.chunks import parsed
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import downward
 from common.wire.manifest import manifest
@@ -76,9 +77,9 @@ def pull_seeds() -> list[bytes]:
     config = known.CONFIGS[0]
     whole = known.round_header(downward(known.LAYOUT, Codecs()), config)
     whole.tensors.extend(manifest(downward(known.VARIATES, Codecs())))
-    variates = chunk_frames(known.VARIATES, known.VARIATES.allocate(), first_index=len(known.LAYOUT.specs))
+    variates = bundles(known.VARIATES, known.VARIATES.allocate(), first_index=len(known.LAYOUT.specs))
     header = pb.RoundFrame(header=whole).SerializeToString()
-    found.append(packed([header, *known.sent(known.PLAIN_CODING), *(frame.data for frame in variates)]))
+    found.append(packed([header, *known.sent(known.PLAIN_CODING), *(message.data for message in variates)]))
     first, *frames = known.broadcast(config)
     resumed = pb.RoundFrame.FromString(first)
     resumed.header.resumed_at.offset = 40

@@ -14,9 +14,10 @@ from common.metrics.message import from_message
 from common.metrics.pooled import sites_record
 from common.names import class_number, natural, require_name
 from common.tensors.layout import DTYPES
+from common.wire.bundles import frames_in
 from common.wire.byte_counts import ByteCounts
 from common.wire.calls import CALLS
-from common.wire.chunks import chunk_frame, parsed, read_chunk, varint
+from common.wire.chunks import parsed, read_chunk, varint
 from common.wire.codec_choice import announced_codec
 from common.wire.encoding import require_finite
 from common.wire.manifest import manifest, read_manifest, require_same
@@ -27,6 +28,7 @@ from fedpvr.v1 import federation_pb2 as pb
 from tests.fuzz import known, mutators
 from tests.fuzz.mutators import script, scripted
 from tests.fuzz.target import Target
+from tests.samples import chunk_frame, chunk_of
 
 MAX_BYTES = 1 << 16
 """Of a layout that a target takes memory for, as one that a receiver knows from elsewhere."""
@@ -39,21 +41,26 @@ KINDS: list[type[Message]] = [
 
 
 def chunk(data: bytes) -> None:
-    """Whatever is read in place means to protobuf what it means to us."""
-    found = read_chunk(data)
-    if found is not None:
+    """Whatever is read in place, alone or in a bundle, means to protobuf what it means to us."""
+    frames = frames_in(data)
+    assert b"".join(frames) == data
+    found = [each for each in map(read_chunk, frames) if each is not None]
+    if len(found) == len(frames):
         try:
-            message = pb.RoundFrame.FromString(data).chunk
+            message = pb.RoundFrame.FromString(data)
         except DecodeError:
             raise AssertionError("read in place, but no protobuf") from None
-        told = (message.tensor, message.offset, message.crc32c, message.data)
-        assert told == (found.tensor, found.offset, found.crc32c, found.data.tobytes())
+        came = [message.chunk] if message.HasField("chunk") else message.chunks
+        told = [(each.tensor, each.offset, each.crc32c, each.data) for each in came]
+        assert told == [(each.tensor, each.offset, each.crc32c, each.data.tobytes()) for each in found]
 
 
 def chunk_seeds() -> list[bytes]:
-    """Chunks with all fields and with few."""
+    """Chunks with all fields and with few, and all of them together."""
     data = np.arange(12, dtype=np.uint8)
-    return [chunk_frame(9, 300, data), chunk_frame(0, 0, data[:1]), chunk_frame(1 << 20, 1 << 40, data)]
+    chunks = [(9, 300, data), (0, 0, data[:1]), (1 << 20, 1 << 40, data)]
+    together = pb.RoundFrame(chunks=[chunk_of(*each) for each in chunks])
+    return [*(chunk_frame(*each) for each in chunks), together.SerializeToString()]
 
 
 def message(data: bytes) -> None:
@@ -85,15 +92,15 @@ def announced_seeds() -> list[bytes]:
 
 
 def with_checksum(frame: bytes) -> bytes:
-    """The same frame with the checksum that its data have."""
+    """The same frame with the checksums that its data have."""
     try:
         found = pb.RoundFrame.FromString(frame)
     except DecodeError:
         return frame
-    if found.WhichOneof("frame") == "chunk":
-        found.chunk.crc32c = google_crc32c.value(found.chunk.data)
-        return found.SerializeToString()
-    return frame
+    chunks = [found.chunk] if found.HasField("chunk") else found.chunks
+    for each in chunks:
+        each.crc32c = google_crc32c.value(each.data)
+    return found.SerializeToString() if chunks else frame
 
 
 def unpacked(data: bytes) -> list[bytes]:
@@ -114,7 +121,7 @@ def stream(data: bytes) -> None:
         return
     raw = encoding.encoded.allocate()
     receiver = Receiver(encoding.encoded, raw)
-    for frame in frames:
+    for frame in (frame for message in frames for frame in frames_in(message)):
         found = read_chunk(frame)
         if found is not None:
             receiver.add(found)

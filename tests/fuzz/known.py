@@ -17,7 +17,7 @@ from common.records.rounds import Norms, RoundRecord, Seconds
 from common.records.traffic import DirectionBytes, PurposeBytes
 from common.server_step.rules import Rules
 from common.tensors.layout import Flat, Layout, Purpose, TensorSpec, fingerprint
-from common.wire.chunks import chunk_frames
+from common.wire.bundles import bundles
 from common.wire.codec_choice import Codecs
 from common.wire.encoding import Encoding, downward
 from common.wire.manifest import manifest
@@ -110,13 +110,13 @@ def up(config: RunConfig) -> Encoding:
 
 
 def sent(encoding: Encoding) -> Iterator[bytes]:
-    """The chunks that carry the values, or as many of them as the coding has."""
+    """The chunks that carry the values, or as many of them as the coding has: some alone, some together."""
     flat = values()[: encoding.layout.num_bytes]
     raw = encoding.encode_in_place(
         flat, np.random.default_rng(0), values()[: encoding.layout.num_bytes], None
     )
-    for frame in chunk_frames(encoding.encoded, raw, chunk_bytes=40):
-        yield frame.data
+    for message in bundles(encoding.encoded, raw, chunk_bytes=40, most_bytes=60):
+        yield message.data
 
 
 def round_header(encoding: Encoding, config: RunConfig) -> pb.RoundHeader:

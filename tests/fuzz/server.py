@@ -19,8 +19,9 @@ from common.events import unheard
 from common.records.run import RunRecord
 from common.server_step.step import CSource
 from common.server_step.updates import UpdateReader
+from common.wire.bundles import bundles
 from common.wire.calls import CALLS, Call
-from common.wire.chunks import chunk_frames, parsed
+from common.wire.chunks import parsed
 from common.wire.encoding import downward
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
@@ -109,10 +110,10 @@ async def _open(config: RunConfig) -> Federation:
     if not run.down.plain:  # A client that lost its variate may ask for it.
         variates.stage(1, 9, broadcast, broadcast)
         variates.count(1, 9)
-    frames = list(chunk_frames(run.down.encoded, raw))
+    messages = list(bundles(run.down.encoded, raw))
     federation.traffic.open_round(1)
     reader = UpdateReader(known.rules(config), known.LAYOUT, broadcast)
-    await federation.board.open_round(Round(reader, frames, [0, 1], CSource.FROM_MOVE))
+    await federation.board.open_round(Round(reader, messages, [0, 1], CSource.FROM_MOVE))
     return federation
 
 
@@ -181,6 +182,7 @@ def call_seeds() -> list[bytes]:
     """Conversations under all settings: whole, declined, cut and gone on with."""
     asked = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT, held_rounds=[1])
     asked.resume.round, asked.resume.position.tensor = 1, 1
+    together = pb.PullRoundRequest(run_id=known.RUN_ID, client=known.CLIENT, takes_bundles=True)
     join = pb.JoinRequest(protocol_version=1, client=known.CLIENT, own_data=pb.OwnData(examples=3))
     progress = pb.UpdateProgressRequest(
         run_id=known.RUN_ID, client=known.CLIENT, round=1, update_id="1-0a1b2c3d"
@@ -192,6 +194,7 @@ def call_seeds() -> list[bytes]:
     small = [
         _tag("Join") + join.SerializeToString(),
         _tag("PullRound") + asked.SerializeToString(),
+        _tag("PullRound") + together.SerializeToString(),
         _tag("UpdateProgress") + progress.SerializeToString(),
         _tag("Status"),
         _tag("WatchStatus") + pb.WatchStatusRequest(most_replies=1).SerializeToString(),
@@ -211,7 +214,7 @@ def call_seeds() -> list[bytes]:
         cut = _tag("PushUpdate") + scripted([first, *rest[:1]])
         on = _tag("PushUpdate") + scripted([going_on.SerializeToString(), *rest[1:]])
         declined = [_tag("PushUpdate") + scripted([pb.UpdateFrame(header=h).SerializeToString()]) for h in no]
-        for script_of_calls in (small, [whole, whole], [cut, small[2], on], [*declined, small[1]]):
+        for script_of_calls in (small, [whole, whole], [cut, small[3], on], [*declined, small[1]]):
             found.append(bytes([k]) + scripted(script_of_calls))
     return found
 

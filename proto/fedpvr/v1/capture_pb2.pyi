@@ -67,7 +67,9 @@ class CaptureRecord(_message.Message):
     process: _builtins.int
     """Tells apart the processes that wrote into one file."""
     message: _builtins.bytes
-    """As it was on the wire, without gRPC's five-byte prefix."""
+    """As it was on the wire, without gRPC's five-byte prefix. Of a frame with several chunks, each has a record of its
+    own, as a frame with this chunk alone: put one behind the other they are the message.
+    """
     def __init__(
         self,
         *,

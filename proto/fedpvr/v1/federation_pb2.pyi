@@ -107,6 +107,7 @@ class JoinReply(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     SIGN_SECONDS_FIELD_NUMBER: _builtins.int
+    TAKES_BUNDLES_FIELD_NUMBER: _builtins.int
     SITE_TASK_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
@@ -123,6 +124,8 @@ class JoinReply(_message.Message):
     """Not 0: a client that has a seat and is not waiting for a round calls Renew when it has said nothing for so long,
     also without a lease, so that one that is slow can be told from one that is gone.
     """
+    takes_bundles: _builtins.bool
+    """An update's frames may have `chunks`; earlier releases take one chunk a frame only."""
     message_crc32c: _builtins.int
     @_builtins.property
     def model(self) -> Global___ModelSpec: ...
@@ -146,12 +149,13 @@ class JoinReply(_message.Message):
         shard: Global___Shard | None = ...,
         lease_seconds: _builtins.float = ...,
         sign_seconds: _builtins.float = ...,
+        takes_bundles: _builtins.bool = ...,
         site_task: Global___SiteTask | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "model", b"model", "shard", b"shard", "site_task", b"site_task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds", "site_task", b"site_task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "index", b"index", "lease_seconds", b"lease_seconds", "message_crc32c", b"message_crc32c", "model", b"model", "num_clients", b"num_clients", "rounds", b"rounds", "run_id", b"run_id", "seed", b"seed", "shard", b"shard", "sign_seconds", b"sign_seconds", "site_task", b"site_task", "takes_bundles", b"takes_bundles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -300,6 +304,7 @@ class PullRoundRequest(_message.Message):
     AFTER_ROUND_FIELD_NUMBER: _builtins.int
     HELD_ROUNDS_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
+    TAKES_BUNDLES_FIELD_NUMBER: _builtins.int
     NEEDS_FROZEN_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
@@ -308,6 +313,8 @@ class PullRoundRequest(_message.Message):
     """The last round this client is done with; 0 at first, also after a restart. A client that names a round still has
     the x of that round on S_svr, which it needs where c is derived.
     """
+    takes_bundles: _builtins.bool
+    """Frames may have `chunks`; earlier releases take one chunk a frame only."""
     needs_frozen: _builtins.bool
     """The client has not got the frozen tensors: they come behind all others, with purpose FROZEN."""
     message_crc32c: _builtins.int
@@ -331,12 +338,13 @@ class PullRoundRequest(_message.Message):
         after_round: _builtins.int = ...,
         held_rounds: _abc.Iterable[_builtins.int] | None = ...,
         resume: Global___Resume | None = ...,
+        takes_bundles: _builtins.bool = ...,
         needs_frozen: _builtins.bool = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "message_crc32c", b"message_crc32c", "resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "needs_frozen", b"needs_frozen", "resume", b"resume", "run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "after_round", b"after_round", "client", b"client", "held_rounds", b"held_rounds", "message_crc32c", b"message_crc32c", "needs_frozen", b"needs_frozen", "resume", b"resume", "run_id", b"run_id", "takes_bundles", b"takes_bundles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -377,6 +385,7 @@ class RoundFrame(_message.Message):
     CHUNK_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     RESEND_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     message_crc32c: _builtins.int
     @_builtins.property
@@ -387,6 +396,12 @@ class RoundFrame(_message.Message):
     def finished(self) -> Global___Finished: ...
     @_builtins.property
     def resend(self) -> Global___Resend: ...
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorChunk]:
+        """Instead of all of these: two chunks or more, in the order in which they would come alone. Only where the receiver
+        takes them. Each counts as a frame with this chunk alone, which has as many bytes.
+        """
+
     def __init__(
         self,
         *,
@@ -394,11 +409,12 @@ class RoundFrame(_message.Message):
         chunk: _tensor_pb2.TensorChunk | None = ...,
         finished: Global___Finished | None = ...,
         resend: Global___Resend | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.TensorChunk] | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "chunks", b"chunks", "finished", b"finished", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c", "resend", b"resend"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
@@ -725,22 +741,28 @@ class UpdateFrame(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
     MESSAGE_CRC32C_FIELD_NUMBER: _builtins.int
     message_crc32c: _builtins.int
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
     def chunk(self) -> _tensor_pb2.TensorChunk: ...
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorChunk]:
+        """As in RoundFrame."""
+
     def __init__(
         self,
         *,
         header: Global___UpdateHeader | None = ...,
         chunk: _tensor_pb2.TensorChunk | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.TensorChunk] | None = ...,
         message_crc32c: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c", "chunk", b"chunk", "chunks", b"chunks", "frame", b"frame", "header", b"header", "message_crc32c", b"message_crc32c"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__message_crc32c: _TypeAlias = _typing.Literal["message_crc32c"]  # noqa: Y015
     _WhichOneofArgType__message_crc32c: _TypeAlias = _typing.Literal["_message_crc32c", b"_message_crc32c"]  # noqa: Y015
