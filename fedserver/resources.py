@@ -1,8 +1,8 @@
 """What the process takes from the system, and gives back: files and memory.
 
 A round takes tens of pieces of a megabyte for its broadcast and lets those of the round before go, so it
-keeps what a round needs. What many transfers at once have taken goes back before the step, which has the
-next x beside this one in memory.
+keeps what a round needs, and with few clients the memory of x for the next one. What many clients have taken,
+up to a megabyte for each connection, goes back before the step, which has the next x beside this one in memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ OTHER_FILES = 256
 """What a server has open besides a connection for every client: updates that come in, other callers."""
 KEPT_BYTES = 128 << 20
 """What may lie idle in memory."""
-MANY = 8
-"""Transfers whose memory is worth giving back."""
+FEW = 16
+"""Clients whose connections take so little that what is free can be kept for the next round."""
 
 
 def allow_files(num_clients: int) -> None:
@@ -41,5 +41,5 @@ def keep_pages() -> None:
 
 def give_back(transfers: int) -> None:
     """Gives back what is free after so many transfers, if they are many."""
-    if transfers >= MANY:
+    if transfers > FEW:
         memory.give_back()

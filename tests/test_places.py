@@ -1,4 +1,4 @@
-"""Transfers side by side: only so many that get on, and nobody waits for one that is stuck."""
+"""Transfers side by side: only so many that get on, and nobody waits for a slow one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_only_so_many_transfers_are_under_way() -> None:
                 under_way += 1
                 most = max(most, under_way)
                 for _ in range(3):
-                    place.moved = True
+                    place.moved(1)
                     await asyncio.sleep(0)
                 under_way -= 1
 
@@ -37,23 +37,25 @@ def test_only_so_many_transfers_are_under_way() -> None:
     asyncio.run(run())
 
 
-def test_nobody_waits_for_a_transfer_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "STUCK_S", 0.001)
+def test_nobody_waits_for_a_transfer_on_a_slow_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "LOOK_S", 0.001)
 
     async def run() -> None:
-        quick, begun, go_on = QuickPlaces(), 0, asyncio.Event()
+        quick, begun, over = QuickPlaces(), 0, False
 
-        async def stuck() -> None:
+        async def slow() -> None:
             nonlocal begun
-            async with quick.one():
+            async with quick.one() as place:
                 begun += 1
-                await go_on.wait()
+                while place.is_held or not over:
+                    place.moved(1)
+                    await asyncio.sleep(0)
 
-        tasks = [asyncio.create_task(stuck()) for _ in range(3 * places.PLACES)]
+        tasks = [asyncio.create_task(slow()) for _ in range(3 * places.PLACES)]
         await _until(lambda: begun == len(tasks))
-        go_on.set()
+        over = True
         await asyncio.gather(*tasks)
-        async with quick.one() as place:
-            assert place.moved is False, "the places are all there again, and looked after"
+        async with quick.one() as place, quick.one():
+            assert place.is_held, "the places are all there again"
 
     asyncio.run(run())

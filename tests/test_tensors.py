@@ -72,6 +72,22 @@ def test_large_numbers_are_finite_though_their_squares_are_not(dtype: str, large
     assert all_finite(stored.T[::2], dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_begin_at_any_byte_are_looked_at_as_well(dtype: str) -> None:
+    size = 100_000
+    for start in range(4):
+        stored = np.zeros(start + size * DTYPES[dtype].storage.itemsize, np.uint8)[start:]
+        numbers = stored.view(DTYPES[dtype].storage)
+        for first, second in ((1.0, -2.0), (np.finfo(numbers.dtype).max,) * 2):
+            numbers[7], numbers[-1] = first, second
+            assert all_finite(numbers, dtype)
+        for bad in (np.nan, np.inf, -np.inf):
+            numbers[-1] = bad
+            assert not all_finite(numbers, dtype)
+        numbers[7], numbers[-1] = np.inf, -np.inf
+        assert not all_finite(numbers, dtype)
+
+
 def test_integers_are_rounded_and_always_finite() -> None:
     assert from_float64(np.array([1.5, 2.5, -0.4]), "int64").tolist() == [2, 2, 0]
     assert all_finite(np.array([1, 2]), "int64")

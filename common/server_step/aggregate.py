@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from common.processes import cores
-from common.server_step.moves import BLOCK, QUIETLY, Moves, Sizes, Use, folded, square
+from common.server_step.moves import BLOCK, QUIETLY, Moves, Scratch, Sizes, Use, folded, square
 from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
 
@@ -110,6 +110,7 @@ class Aggregate:
 
     def _tasks(self, uses: Iterable[tuple[int, Use]]) -> Iterator[_Task]:
         """The pieces of all tensors."""
+        scratch = Scratch(min(PIECE, max((spec.num_elements for spec in self._layout.specs), default=0)))
         for index, use in uses:
             x, dtype = self._moves.base(index, None), self._layout.specs[index].dtype
             before = self._sums.get(index)
@@ -117,7 +118,7 @@ class Aggregate:
             self._together[index] = 0.0
             for start in range(0, len(x), PIECE):
                 piece = slice(start, min(start + PIECE, len(x)))
-                yield index, partial(folded, dtype, x, updates, before, use, piece)
+                yield index, partial(folded, dtype, x, updates, before, use, piece, scratch)
 
     def _waiting_for(self, index: int) -> list[Waiting]:
         """Updates whose moves of a tensor are not in its sum yet."""

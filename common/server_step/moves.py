@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from common.tensors.layout import (
     from_float64,
     to_float64,
 )
-from common.tensors.mapped_files import let_go
+from common.tensors.mapped_files import let_go_behind
 
 BLOCK = 1 << 15
 """Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
@@ -103,6 +104,25 @@ class Sizes:
     """Of their sum."""
 
 
+class Scratch:
+    """Tables of three rows, one for each thread that folds, as long as others are folded: fresh memory would
+    have to be cleared for every piece."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._free: list[Float64] = []
+
+    @contextmanager
+    def table(self, columns: int) -> Iterator[Float64]:
+        """One with so many columns, for the block."""
+        try:
+            whole = self._free.pop()
+        except IndexError:
+            whole = np.empty((3, self._columns))
+        yield whole[:, :columns]
+        self._free.append(whole)
+
+
 def folded(
     dtype: str,
     x: Array,
@@ -110,16 +130,18 @@ def folded(
     before: Float64 | None,
     use: Use,
     piece: slice,
+    scratch: Scratch,
 ) -> list[Sizes]:
     """Gives `use` the sum of moves, with their weights, of a piece of a tensor; by blocks, their sizes."""
-    base, sums, move = np.empty((3, piece.stop - piece.start))
     apart = []
-    with np.errstate(over="ignore", invalid="ignore"):  # Of this thread, and not of whoever asked for it.
+    # What is ignored is of this thread, and not of whoever asked for it.
+    with scratch.table(piece.stop - piece.start) as table, np.errstate(over="ignore", invalid="ignore"):
+        base, sums, move = table
         write_float64(x[piece], dtype, base)
         sums[:] = 0.0 if before is None else before[piece]
         for y, weight in updates:
             difference(y[piece], base, dtype, move)
-            let_go(y[piece])
+            let_go_behind(y[piece])
             apart.append(_block_squares(move))
             if weight:
                 sums += move if weight == 1.0 else np.multiply(move, weight, out=move)

@@ -1,4 +1,4 @@
-"""Places for transfers: on a quick link more of them at once take more memory and no less time."""
+"""Places for transfers: on a quick link more of them at once take more memory, and more time as well."""
 
 from __future__ import annotations
 
@@ -6,27 +6,38 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-PLACES = 6
-STUCK_S = 0.5
-"""After this time without a frame a transfer is on a slow link, and others do not wait for it."""
+PLACES = 2
+"""The server works on one while the next message of the other is on its way. Six take a seventh longer."""
+LOOK_S = 0.1
+LEAST_BYTES = 1 << 20
+"""A transfer that gets on by less between two looks is on a slow link, and others do not wait for it."""
 
 
 class Place:
-    """That of one transfer, until it ends or gets stuck."""
+    """That of one transfer, until it ends or turns out to be slow."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
-        self.moved = True
-        """Set with every frame."""
         self._places = places
+        self._moved = LEAST_BYTES
+        """Bytes since the last look."""
         self._timer: asyncio.TimerHandle | None = None
         self._look()
 
+    def moved(self, num_bytes: int) -> None:
+        """So many bytes have come or gone."""
+        self._moved += num_bytes
+
     def _look(self) -> None:
-        if not self.moved:
+        if self._moved < LEAST_BYTES:
             self.give_up()
             return
-        self.moved = False
-        self._timer = asyncio.get_running_loop().call_later(STUCK_S, self._look)
+        self._moved = 0
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether others wait for it."""
+        return self._timer is not None
 
     def give_up(self) -> None:
         """Lets another transfer have it."""
@@ -37,7 +48,7 @@ class Place:
 
 
 class QuickPlaces:
-    """Lets only so many transfers be under way that get on: gRPC holds copies of frames for each of them."""
+    """Lets only so many transfers be under way that get on: gRPC holds copies of messages for each."""
 
     def __init__(self) -> None:
         self._places = asyncio.Semaphore(PLACES)

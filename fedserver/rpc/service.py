@@ -83,7 +83,7 @@ class Service(OperatorCalls):
                         yield call.reply(opening)
                         tensors = opening.header.tensors
                         for bundle in bundles or ():
-                            place.moved = True
+                            place.moved(len(bundle.data))
                             for part in bundle.parts:
                                 spec = tensors[part.position[0]]
                                 call.sent(part.data, chunk_content(spec.purpose, spec.name, part.payload))

@@ -106,7 +106,7 @@ class Uploads:
                         came += len(chunk.data)
                         here = layout.offsets[chunk.tensor] + chunk.offset + len(chunk.data)
                     watch.frames += 1
-                    place.moved = True
+                    place.moved(came)
                     self._progress(member.index, here, came)
             update = await run.aside(decode, run, current, member, update, *upload.mapped(), upload.seen)
         except StateError as error:

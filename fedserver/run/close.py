@@ -83,6 +83,8 @@ class Tidying:
         self._later: asyncio.TimerHandle | None = None
         self._newest = 0
         """The round that model.safetensors and control.safetensors should be of."""
+        self._x: weakref.ref[Flat] | None = None
+        """Of that round, if it is still in memory."""
         self._written = 0
         """The one that they are of; 0: nobody has written them yet."""
         self._ends = False
@@ -101,6 +103,7 @@ class Tidying:
         self._next(self._tidy, standing)
         # If it is too early to write x and c, they are written when it is time, if no other x is there then.
         x, r = weakref.ref(standing.flat), standing.round
+        self._x = x
         self._cancel_later()
         loop, pause_s = asyncio.get_running_loop(), self._run.run_dir.state_pause_s
         self._later = loop.call_later(pause_s, lambda: loop.create_task(self._catch_up(run, x, r)))
@@ -141,10 +144,12 @@ class Tidying:
         self._run.spool.drop_spares()
         self._run.checkpoints.drop_spare()
         if self._written < self._newest:
-            newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
-            write = self._run.run_dir.write_state
-            await asyncio.to_thread(write, self._run.layout, newest.flat, newest.round)
-            self._written = newest.round
+            flat, r = self._x() if self._x is not None else None, self._newest
+            if flat is None:
+                newest = self._run.checkpoints.read(self._run.checkpoints.rounds()[-1])
+                flat, r = newest.flat, newest.round
+            await asyncio.to_thread(self._run.run_dir.write_state, self._run.layout, flat, r)
+            self._written = r
 
 
 async def _after(before: asyncio.Task[None] | None, work: Callable[..., None], *arguments: Any) -> None:

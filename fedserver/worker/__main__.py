@@ -51,7 +51,8 @@ def _answer(worker: Worker, request: Request, flat: Flat | None) -> list[bytes |
         if request.prepare is not None:
             worker.move(placed(request.device))
             prepared = worker.prepare(request.prepare)
-            return [encoded(Reply(built=prepared.built())), prepared.x0.data]
+            reply = encoded(Reply(built=prepared.built()))
+            return [reply, prepared.x0.data] if request.x0 else [reply]
         if request.cka is not None:
             return [encoded(Reply(similarity=worker.cka(request.cka)))]
         if request.conformal is not None and flat is not None:

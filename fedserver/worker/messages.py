@@ -87,6 +87,8 @@ class Request:
     """One question, and whether a flat buffer follows it."""
 
     prepare: RunConfig | None = None
+    x0: bool = False
+    """Whether the first values are to follow what was built, for somebody who has no x yet."""
     device: str = CPU
     """Where models are evaluated, from this preparation on."""
     evaluate: bool = False
@@ -106,7 +108,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """The answer to one question; x^0 follows what was built."""
+    """The answer to one question; x^0 follows what was built where it was asked for."""
 
     failure: Failure | None = None
     built: Built | None = None

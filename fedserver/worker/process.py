@@ -100,7 +100,7 @@ class WorkerProcess:
     async def prepare(self, config: RunConfig) -> Prepared:
         """Builds the model and the shards."""
         self._begin = replace(self._begin, prepare=config)
-        reply, x0 = await self._ask(self._begin)
+        reply, x0 = await self._ask(replace(self._begin, x0=True))
         return Prepared.of(_given(reply.built), np.frombuffer(x0, np.uint8))
 
     async def evaluate(self, flat: Flat) -> Evaluation:
@@ -155,7 +155,7 @@ def _exchange(connection: Connection[Any, Any], request: Request, flat: Flat | N
     reply = reply_of(connection.recv_bytes())
     if reply.failure is not None:
         raise (ConfigError if reply.failure.exit_code == 2 else FedError)(reply.failure.error)
-    return reply, connection.recv_bytes() if reply.built is not None else b""
+    return reply, connection.recv_bytes() if request.x0 else b""
 
 
 def _given(answer: T | None) -> T:
