@@ -85,8 +85,9 @@ def measure(num_clients: int, rounds: int, algorithm: str) -> Row:
         server_mb, client_mb = own_mb(server.pid), sum(map(own_mb, children(clients.pid)))
         wait_for(folder, server, "server", rf"round {rounds}/{rounds}")
         cpu_end, clients_end = cpu_s(server.pid), tree_cpu_s(clients.pid)
-        for process in (server, clients):
-            assert process.wait(START_S) == 0, (folder / "server.log").read_text()[-2000:]
+        for process, log in ((server, "server.log"), (clients, "clients.log")):
+            code = process.wait(START_S)
+            assert code == 0, f"{log}, exit code {code}: {(folder / log).read_text()[-2000:]}"
         records = [json.loads(line) for line in (folder / "run" / "rounds.jsonl").read_text().splitlines()]
         assert all(record["updates"] == num_clients for record in records)
     work_ms = 1e3 / num_clients / rounds

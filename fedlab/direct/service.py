@@ -78,6 +78,7 @@ class HandedService(Service):
                 opening, round_for_one = await self._next_round(member, request, caller, _made)
                 reply = call.reply(opening)
                 if round_for_one is None:
+                    self._heard(member, opening)
                     return reply, None
                 what, r, raw = round_for_one
                 own_at = len(what.sent.specs)

@@ -79,10 +79,16 @@ class Service(OperatorCalls):
             try:
                 with self._members.presence.call(member.index):
                     opening, bundles = await self._next_round(member, request, caller, broadcast)
+                    if bundles is None:
+                        try:
+                            yield call.reply(opening)
+                        finally:  # A client hangs up on the last frame that it needs, which ends the call.
+                            self._heard(member, opening)
+                        return
                     async with self._broadcasts.one() as place:
                         yield call.reply(opening)
                         tensors = opening.header.tensors
-                        for bundle in bundles or ():
+                        for bundle in bundles:
                             place.moved(len(bundle.data))
                             for part in bundle.parts:
                                 spec = tensors[part.position[0]]
@@ -100,8 +106,6 @@ class Service(OperatorCalls):
             current = await self._board.next_round(member.index)
         caller.require_admitted()
         if current is None:
-            # Noted first: a client hangs up on this frame, which ends the call before the next line.
-            self._board.tell(member.name)
             return pb.RoundFrame(finished=finished(self._board, member.name)), None
         if current.number <= request.after_round:
             return pb.RoundFrame(resend=pb.Resend(round=current.number)), None
@@ -113,6 +117,11 @@ class Service(OperatorCalls):
             raise
         presence.round_sent(member.index, current.number)
         return pb.RoundFrame(header=header), tensors
+
+    def _heard(self, member: Member, opening: pb.RoundFrame) -> None:
+        """A frame with nothing behind it is on its way. If it says that the run is over, the server may end."""
+        if opening.HasField("finished"):
+            self._board.tell(member.name)
 
     async def push_update(self, frames: AsyncIterable[bytes], caller: Caller) -> bytes:
         """Takes in an update, or says what is wrong with it."""

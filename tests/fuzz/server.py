@@ -59,9 +59,9 @@ class _AtOnce(ThreadPoolExecutor):
         return future
 
 
-_LOOP = asyncio.new_event_loop()
-_LOOP.set_default_executor(_AtOnce())
-atexit.register(_LOOP.close)
+LOOP = asyncio.new_event_loop()
+LOOP.set_default_executor(_AtOnce())
+atexit.register(LOOP.close)
 
 
 def _parts(config: RunConfig) -> Federation:
@@ -91,7 +91,7 @@ class _NoDisk:
         """Nobody reads it."""
 
 
-async def _open(config: RunConfig) -> Federation:
+async def opened(config: RunConfig) -> Federation:
     """A run whose two clients are seated, with round 1 open."""
     folder = known.folder() / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -120,11 +120,11 @@ async def _open(config: RunConfig) -> Federation:
 def calls(data: bytes) -> None:
     """Calls one after the other: a byte for the settings, then for each call its number and its messages."""
     config = known.CONFIGS[data[0] % len(known.CONFIGS)] if data else known.CONFIGS[0]
-    _LOOP.run_until_complete(_answer_all(config, [part for part in script(data[1:]) if part][:20]))
+    LOOP.run_until_complete(_answer_all(config, [part for part in script(data[1:]) if part][:20]))
 
 
 async def _answer_all(config: RunConfig, parts: list[bytes]) -> None:
-    federation = await _open(config)
+    federation = await opened(config)
     for part in parts:
         with suppress(FedError):
             await _answer(federation, called(part), part[1:])
@@ -221,7 +221,7 @@ def call_seeds() -> list[bytes]:
 
 def seat(data: bytes) -> None:
     """The first client of a run of one, before anybody has a seat."""
-    _LOOP.run_until_complete(_seat(data))
+    LOOP.run_until_complete(_seat(data))
 
 
 async def _seat(data: bytes) -> None:
