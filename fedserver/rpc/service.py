@@ -119,7 +119,7 @@ class Service(OperatorCalls):
         return pb.RoundFrame(header=header), tensors
 
     def _heard(self, member: Member, opening: pb.RoundFrame) -> None:
-        """A frame with nothing behind it is on its way. If it says that the run is over, the server may end."""
+        """A frame with nothing behind it is on its way: whoever hears of the end, hears of it so."""
         if opening.HasField("finished"):
             self._board.tell(member.name)
 
