@@ -1,8 +1,8 @@
 """What the process takes from the system, and gives back: files and memory.
 
 A round takes tens of pieces of a megabyte for its broadcast and lets those of the round before go, so it
-keeps what a round needs, and with few clients the memory of x for the next one. What many clients have
-taken, up to a megabyte for each connection, goes back before the step, which has two x in memory.
+keeps what a round needs. What many clients have taken, up to a megabyte for each connection, goes back
+before the step, which has the next x beside this one in memory.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from common.tensors.layout import Flat, Layout, Purpose, fingerprint
 from common.wire.encoding import Encoding, downward
 from fedserver.config import RunConfig
 from fedserver.members.seats import Member
-from fedserver.resources import FEW
 from fedserver.store.checkpoints import Checkpoints
 from fedserver.store.run_dir import RunDir
 from fedserver.store.spool import Spool
@@ -62,7 +61,7 @@ class Run:
     in_process: bool = False
     """Whether the clients live and end with the server: they need no frames, and nothing outlives a crash."""
     buffers: Buffers = field(default_factory=lambda: Buffers(kept=2))
-    """For x and the next x, where memory is not scarce."""
+    """For x and the next x, where memory is not scarce: beside messages, a third one would be too much."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -96,8 +95,7 @@ class Run:
 
     def allocate(self, layout: Layout) -> Flat:
         """Memory for the next x, buffers and c."""
-        keeps = self.in_process or self.config.num_clients <= FEW
-        return self.buffers.take(layout) if keeps else layout.allocate()
+        return self.buffers.take(layout) if self.in_process else layout.allocate()
 
     async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
         """Does work on the model in a thread, unless it is so small that changing threads takes longer."""
