@@ -34,11 +34,6 @@ class Place:
         self._moved = 0
         self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    @property
-    def is_held(self) -> bool:
-        """Whether others wait for it."""
-        return self._timer is not None
-
     def give_up(self) -> None:
         """Lets another transfer have it."""
         if self._timer is not None:
