@@ -121,7 +121,7 @@ def test_a_tree_with_another_protocol_refuses_and_one_that_computes_otherwise_di
     other = tmp_path / "other"
     shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "runs"))
     _edit(other, r"^PROTOCOL_VERSION = \d+$", "PROTOCOL_VERSION = 999")
-    _edit(other, r"^    eta_l: float = 0.1$", "    eta_l: float = 0.2")
+    _edit(other, r"^    eta_l: float = TRAINING.setting\(0.1,", "    eta_l: float = TRAINING.setting(0.2,")
     verdicts = _verdicts(other, tmp_path / "runs", "fedpvr [gb]*", [])
     words = [verdicts[f"fedpvr {name}"].word for name in ("grpc", "base server", "base clients")]
     assert words == ["DIFFERS", "refused", "refused"], verdicts
