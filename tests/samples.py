@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import google_crc32c
 from google.protobuf.descriptor import FieldDescriptor as Field
 from google.protobuf.message import Message
 
-from common.tensors.layout import Flat
+from common.tensors.layout import Flat, Layout
+from common.wire.bundles import frames_in
 from common.wire.calls import Call
-from common.wire.chunks import sealed
+from common.wire.chunks import read_chunk, sealed
+from common.wire.receiver import Receiver
 from fedpvr.v1 import federation_pb2 as pb
 from fedpvr.v1.tensor_pb2 import TensorChunk
 
@@ -68,3 +71,15 @@ def chunk_of(tensor: int, offset: int, data: Flat) -> TensorChunk:
 def chunk_frame(tensor: int, offset: int, data: Flat) -> bytes:
     """A frame with one chunk, as protobuf writes it."""
     return pb.RoundFrame(chunk=chunk_of(tensor, offset, data)).SerializeToString()
+
+
+def received(layout: Layout, messages: Iterable[bytes]) -> list[bytes]:
+    """What a receiver makes of messages with chunks, by tensor; raises if anything is missing or wrong."""
+    came = layout.allocate()
+    receiver = Receiver(layout, came)
+    for frame in (frame for message in messages for frame in frames_in(message)):
+        chunk = read_chunk(frame)
+        assert chunk is not None
+        receiver.add(chunk)
+    receiver.finish()
+    return [layout.raw(came, k).tobytes() for k in range(len(layout.specs))]

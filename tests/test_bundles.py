@@ -36,7 +36,7 @@ from fedserver.traffic.traffic import Traffic
 from fedwire.source import Capture
 from fedwire.stats import compare_with_run, statistics
 from tests.processes import Federation
-from tests.samples import chunk_frame, chunk_of
+from tests.samples import chunk_frame, chunk_of, received
 
 SIZES = st.lists(st.tuples(st.integers(0, 90), st.sampled_from([Purpose.MODEL, Purpose.BUFFER])), max_size=30)
 MOST = st.one_of(st.just(0), st.integers(0, 300), st.just(BUNDLE_BYTES))
@@ -67,15 +67,9 @@ def alone(frame: bytes) -> bytes:
 @given(SIZES, CHUNKS, MOST)
 def test_what_goes_in_comes_out(sizes: list[tuple[int, Purpose]], chunk_bytes: int, most: int) -> None:
     layout = layout_of(sizes)
-    sent, came = filled(layout), layout.allocate()
-    receiver = Receiver(layout, came)
-    for frame in frames_of(bundles(layout, sent, chunk_bytes=chunk_bytes, most_bytes=most)):
-        chunk = read_chunk(frame)
-        assert chunk is not None
-        receiver.add(chunk)
-    receiver.finish()
-    for k in range(len(layout.specs)):
-        assert layout.raw(came, k).tobytes() == layout.raw(sent, k).tobytes()
+    sent = filled(layout)
+    messages = [bundle.data for bundle in bundles(layout, sent, chunk_bytes=chunk_bytes, most_bytes=most)]
+    assert received(layout, messages) == [layout.raw(sent, k).tobytes() for k in range(len(layout.specs))]
 
 
 @given(SIZES, CHUNKS, MOST, st.integers(0, 9))
@@ -187,20 +181,18 @@ def test_what_is_no_bundle_is_refused_and_counted_whole(data: bytes) -> None:
     with pytest.raises(WireError) as caught:
         frames_in(data)
     assert caught.value.fault is Fault.MALFORMED
-    traffic = Traffic(lambda name: True)
+    _require_malformed_and_counted(data)
     noted: list[ClassifiedMessage] = []
-    with traffic.call("PushUpdate", "") as call:
-        call.received(HEADER)
-        with pytest.raises(WireError) as caught:
-            call.received_frames(data)
-    assert caught.value.fault is Fault.MALFORMED
-    assert traffic.by_client()["a", "up"][1] == len(HEADER) + len(data)
     CallFollower("PushUpdate", noted.append).note(True, data)
     assert [(message.content, message.data) for message in noted] == [(UNREADABLE, data)]
 
 
 def test_a_bundle_with_a_damaged_chunk_is_counted_to_its_end() -> None:
-    data = OF_MANY + b"\x2a\x02\x08\x80" + OF_MANY
+    _require_malformed_and_counted(OF_MANY + b"\x2a\x02\x08\x80" + OF_MANY)
+
+
+def _require_malformed_and_counted(data: bytes) -> None:
+    """A server refuses the message, and its account has all of it."""
     traffic = Traffic(lambda name: True)
     with traffic.call("PushUpdate", "") as call:
         call.received(HEADER)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from common.names import natural
 from common.tensors.layout import Layout, Purpose, TensorSpec
-from common.wire.bundles import bundles, frames_in
-from common.wire.chunks import read_chunk, varint
-from common.wire.receiver import Receiver
+from common.wire.bundles import bundles
+from common.wire.chunks import varint
 from tests.fuzz.mutators import damaged, script, scripted
 from tests.fuzz.target import CORPUS, Target, stored
 from tests.fuzz.targets import TARGETS
+from tests.samples import received
 
 MAX_CORPUS_BYTES = 1 << 20
 SLOW = {"calls": 30, "capture": 20, "commands": 15, "run-dir": 30, "data-set": 30, "outbox": 20}
@@ -97,17 +97,9 @@ def test_tensors_come_out_of_their_chunks_as_they_went_in(
     tensors: list[tuple[str, tuple[int, ...]]], chunk_bytes: int, seed: int
 ) -> None:
     layout = Layout(TensorSpec(f"t{k}", d, shape, Purpose.MODEL) for k, (d, shape) in enumerate(tensors))
-    sent, came = layout.allocate(), layout.allocate()
-    sent[:] = np.random.default_rng(seed).integers(0, 256, len(sent), np.uint8)
-    receiver = Receiver(layout, came)
-    for message in bundles(layout, sent, chunk_bytes=chunk_bytes):
-        for frame in frames_in(message.data):
-            chunk = read_chunk(frame)
-            assert chunk is not None
-            receiver.add(chunk)
-    receiver.finish()
-    for k in range(len(layout.specs)):
-        assert layout.raw(came, k).tobytes() == layout.raw(sent, k).tobytes()
+    sent = np.random.default_rng(seed).integers(0, 256, layout.num_bytes, np.uint8)
+    messages = [bundle.data for bundle in bundles(layout, sent, chunk_bytes=chunk_bytes)]
+    assert received(layout, messages) == [layout.raw(sent, k).tobytes() for k in range(len(layout.specs))]
 
 
 @given(st.lists(st.binary(max_size=300)))

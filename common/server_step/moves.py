@@ -105,8 +105,10 @@ class Sizes:
 
 
 class Scratch:
-    """Tables of three rows, one for each thread that folds, as long as others are folded: fresh memory would
-    have to be cleared for every piece."""
+    """Tables of three rows, one for each thread that folds.
+
+    They are kept from piece to piece: fresh memory would have to be cleared for each.
+    """
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
