@@ -37,7 +37,7 @@ ServerState = Mapping[int, Float64]
 
 PIECE = 8 * BLOCK
 """Numbers that are folded in one go. Fewer are slower, though they would stay in a core's cache: threads wait
-for the interpreter between two calls. Each thread has a piece and a window of every mapped update in memory."""
+for the interpreter between two calls. Of each mapped update a thread has a piece and a window in memory."""
 WORTH_SPREADING = 1 << 20
 """Numbers, of all updates together, for which other threads are woken."""
 TOGETHER = 64
