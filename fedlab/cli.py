@@ -21,7 +21,7 @@ from common.errors import ConfigError
 from common.events import Emit
 from common.installation import extras
 from common.installation.cli import version_option
-from common.processes import signals
+from common.processes import memory, signals
 from fedlab.experiments import cli as experiments
 from fedlab.models import cli as models
 from fedlab.paper import cli as paper
@@ -100,8 +100,9 @@ def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
-    from common.devices.choice import on_devices
-    from fedlab.simulation import simulate as run_simulation
+    with memory.loading():
+        from common.devices.choice import on_devices
+        from fedlab.simulation import simulate as run_simulation
 
     with signals.stopped_by_signals():
         where = on_devices(device, autocast)
@@ -127,8 +128,9 @@ def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
-    from common.devices.choice import on_devices
-    from fedlab.simulation import simulate as run_simulation
+    with memory.loading():
+        from common.devices.choice import on_devices
+        from fedlab.simulation import simulate as run_simulation
 
     with signals.stopped_by_signals():
         run_simulation(config, run_dir, emit, on_devices(device, autocast), resume=resume)

@@ -20,7 +20,7 @@ from common.devices.cli import device_option
 from common.events import Emit
 from common.installation.cli import completion, version_option
 from common.models import names
-from common.processes import signals
+from common.processes import memory, signals
 from fedserver import presets
 from fedserver.config import RunConfig
 from fedserver.console import cli as console
@@ -214,8 +214,9 @@ def run(
     """
     config, run_dir = resolve(**settings)
     access_cli.require_address("--listen", listen)
-    from fedserver.access.settings import AccessSettings
-    from fedserver.server import serve
+    with memory.loading():
+        from fedserver.access.settings import AccessSettings
+        from fedserver.server import serve
 
     signals.deaf_at_exit()
     access = AccessSettings(certs, tokens, insecure)

@@ -22,9 +22,19 @@ from functools import partial
 import numpy as np
 
 from common.processes import cores
-from common.server_step.moves import BLOCK, QUIETLY, Moves, Scratch, Sizes, Use, folded, square
+from common.server_step.moves import (
+    BLOCK,
+    QUIETLY,
+    Moves,
+    Scratch,
+    Sizes,
+    Use,
+    folded,
+    square,
+    write_float64,
+)
 from common.server_step.rules import Rules
-from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64, to_float64
+from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64
 
 Allocate = Callable[[Layout], Flat]
 """Gives memory for the next x, buffers and c."""
@@ -91,7 +101,7 @@ class Aggregate:
         kept = self._layout.indices(Purpose.MODEL, Purpose.BUFFER)
         for index in kept:
             self._sums.setdefault(index, np.zeros(self._layout.specs[index].num_elements))
-        self._fold((index, self._sums[index].__setitem__) for index in kept)
+        self._fold((index, _kept_in(self._sums[index])) for index in kept)
         self._waiting.clear()
 
     def _fold(self, uses: Iterable[tuple[int, Use]]) -> None:
@@ -177,18 +187,18 @@ class Aggregate:
         """Writes the next values of a tensor, and of its h, from the sums of moves."""
         dtype, center, method = self._layout.specs[index].dtype, self._center_of(index), rules.method
 
-        def write(block: slice, moves: Float64) -> None:
+        def write(piece: slice, moves: Float64, value: Float64) -> None:
             if center is not None:
-                moves = center[block]
+                moves = center[piece]
             if index in h:
                 mean_move = moves / rules.total_weight
-                next_h[index][block] = method.next_h(h[index][block], mean_move, rules.prox_weight)
-            value = to_float64(old[block], dtype)
+                next_h[index][piece] = method.next_h(h[index][piece], mean_move, rules.prox_weight)
+            write_float64(old[piece], dtype, value)
             moves *= rate  # Nobody needs them any more.
             value += moves
             if index in h:
-                value += method.shift(next_h[index][block], rules.prox_weight)
-            new[block] = value if dtype == "float32" else from_float64(value, dtype)
+                value += method.shift(next_h[index][piece], rules.prox_weight)
+            new[piece] = value if dtype == "float32" else from_float64(value, dtype)
 
         return write
 
@@ -212,6 +222,13 @@ class Aggregate:
             together[key] += self._together[index]
         found = {key: float(apart[key] / together[key]) for key in apart if together[key] > 0}
         return {key: xi for key, xi in found.items() if math.isfinite(xi)}
+
+
+def _kept_in(sums: Float64) -> Use:
+    def keep(piece: slice, moves: Float64, _: Float64) -> None:
+        sums[piece] = moves
+
+    return keep
 
 
 def _done(task: _Task) -> tuple[int, list[Sizes]]:

@@ -28,8 +28,8 @@ BLOCK = 1 << 15
 """Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
 ROW = 1 << 9
 """Elements in a row of the table of a sum of squares: its columns' sums stay in the innermost cache."""
-Use = Callable[[slice, Float64], None]
-"""Takes a block of a sum of moves, which is good until it returns."""
+Use = Callable[[slice, Float64, Float64], None]
+"""Takes a piece of a sum of moves, and as much room for its own work; both are its own until it returns."""
 QUIETLY = np.errstate(over="ignore", invalid="ignore")
 """A client may send numbers whose squares or sums are too large; whoever closes the round looks for those."""
 
@@ -138,17 +138,28 @@ def folded(
     apart = []
     # What is ignored is of this thread, and not of whoever asked for it.
     with scratch.table(piece.stop - piece.start) as table, np.errstate(over="ignore", invalid="ignore"):
-        base, sums, move = table
+        base, sums, other = table
         write_float64(x[piece], dtype, base)
-        sums[:] = 0.0 if before is None else before[piece]
+        if before is not None:
+            sums[:] = before[piece]
+        is_empty = before is None
         for y, weight in updates:
+            # The first move that counts becomes the sum: nothing is there that it would be added to.
+            move = sums if is_empty and weight else other
             difference(y[piece], base, dtype, move)
             let_go_behind(y[piece])
             apart.append(_block_squares(move))
-            if weight:
-                sums += move if weight == 1.0 else np.multiply(move, weight, out=move)
+            if not weight:  # Times a move beyond all bounds it would be no number.
+                continue
+            if weight != 1.0:
+                move *= weight
+            if not is_empty:
+                sums += move
+            is_empty = False
+        if is_empty:
+            sums[:] = 0.0
         found = [Sizes([each[k] for each in apart], size) for k, size in enumerate(_block_squares(sums))]
-        use(piece, sums)
+        use(piece, sums, base)
     return found
 
 

@@ -49,7 +49,7 @@ def free_cores(threads: int | None) -> Iterator[int]:
     wanted = threads or max(1, cores // max(1, _company(folder)))
     with ExitStack() as held:
         if folder is not None:
-            with (folder / "door").open("a") as door:
+            with _opened(folder / "door") as door:
                 lock(door, wait=True)
                 for file in _take(min(wanted, cores), [folder / name for name in names]):
                     held.enter_context(file)
@@ -64,7 +64,7 @@ def sharing_cores() -> Iterator[None]:
         if folder is None:
             yield
             return
-        with (folder / f"client-{number}").open("a") as seat:
+        with _opened(folder / f"client-{number}") as seat:
             if lock(seat):
                 yield
                 return
@@ -76,7 +76,7 @@ def _company(folder: Path | None) -> int:
         return sys.maxsize
     taken = 0
     for path in folder.glob("client-*"):
-        with path.open("a") as seat:
+        with _opened(path) as seat:
             taken += not lock(seat, shared=True)
     return taken
 
@@ -85,22 +85,30 @@ def _folder(*names: str) -> Path | None:
     """Where files of these names are; None where there can be no gate, so that training is only slower."""
     folder = Path(tempfile.gettempdir()) / f"fedpvr-gate-{os.getuid()}"
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        # What is there is left alone: to touch it would be to write to disk, in every round of every client.
+        if not folder.exists():
+            folder.mkdir(mode=0o700, exist_ok=True)
         # In a folder of somebody else everybody would wait for as long as that one likes.
         if folder.stat().st_uid != os.getuid():
             return None
         for name in names:
-            (folder / name).touch()
+            if not (folder / name).exists():
+                (folder / name).touch()
     except OSError:
         return None
     return folder
 
 
-def _take(number: int, paths: Sequence[Path]) -> Iterator[IO[str]]:
+def _opened(path: Path) -> IO[bytes]:
+    """A file to be locked, of which nothing is read or written."""
+    return path.open("ab", buffering=0)
+
+
+def _take(number: int, paths: Sequence[Path]) -> Iterator[IO[bytes]]:
     """Locks so many of these files, those first that are free."""
     left = []
     for path in paths:
-        file: IO[str] = path.open("a")
+        file = _opened(path)
         if number and lock(file):
             number -= 1
             yield file
@@ -119,12 +127,12 @@ class _First:
     def __init__(self, paths: Sequence[Path]) -> None:
         self._mutex = threading.Lock()
         self._there = threading.Event()
-        self._file: IO[str] | None = None
+        self._file: IO[bytes] | None = None
         self._over = False
         for path in paths:
             threading.Thread(target=self._wait_for, args=(path,), daemon=True).start()
 
-    def wait(self) -> IO[str]:
+    def wait(self) -> IO[bytes]:
         """The first file that could be locked."""
         try:
             self._there.wait()
@@ -136,7 +144,7 @@ class _First:
         return file
 
     def _wait_for(self, path: Path) -> None:
-        file = path.open("a")
+        file = _opened(path)
         lock(file, wait=True)
         with self._mutex:
             if self._over or self._file is not None:
