@@ -50,7 +50,8 @@ def give_back() -> None:
 def resident_bytes() -> int:
     """What the process has in memory now; 0 where the system does not tell."""
     try:
-        return int(Path("/proc/self/statm").read_bytes().split()[1]) * mmap.PAGESIZE
+        with Path("/proc/self/statm").open("rb", buffering=0) as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
     except OSError:
         return 0
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,12 +97,12 @@ class TensorSpec:
     shape: tuple[int, ...]
     purpose: Purpose = Purpose.MODEL
 
-    @property
+    @cached_property
     def num_elements(self) -> int:
         """Number of elements; 1 for a scalar."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """Number of bytes the elements take."""
         return self.num_elements * DTYPES[self.dtype].storage.itemsize
@@ -118,6 +119,7 @@ class Layout:
             self.offsets.append(end)
             end += -(-spec.num_bytes // ALIGNMENT) * ALIGNMENT
         self.num_bytes = end
+        self._parts: dict[tuple[Purpose, ...], Layout] = {}
 
     def allocate(self) -> Flat:
         """A zeroed buffer; a large one has pages of its own, which go back to the system with it."""
@@ -149,8 +151,10 @@ class Layout:
         return [k for k, spec in enumerate(self.specs) if spec.purpose in purposes]
 
     def part(self, *purposes: Purpose) -> Layout:
-        """The layout of only the tensors with one of these purposes."""
-        return Layout(self.specs[k] for k in self.indices(*purposes))
+        """The layout of only the tensors with one of these purposes; asked for again, the same one."""
+        if purposes not in self._parts:
+            self._parts[purposes] = Layout(self.specs[k] for k in self.indices(*purposes))
+        return self._parts[purposes]
 
     def reducing(self, names: Collection[str]) -> Layout:
         """The same model and buffers, and a c for these parameters and no others."""

@@ -13,8 +13,10 @@ def tensor_view(layout: Layout, flat: Flat, index: int) -> Tensor:
     """One tensor of a flat buffer as a torch tensor that shares its memory."""
     spec = layout.specs[index]
     dtype: torch.dtype = getattr(torch, spec.dtype)
-    raw = torch.from_numpy(layout.raw(flat, index))
-    return raw.view(dtype).reshape(spec.shape) if spec.num_bytes else torch.empty(spec.shape, dtype=dtype)
+    if not spec.num_bytes:
+        return torch.empty(spec.shape, dtype=dtype)
+    stored = torch.from_numpy(layout.array(flat, index))
+    return stored if stored.dtype == dtype else stored.view(dtype)
 
 
 def tensor_views(layout: Layout, flat: Flat) -> dict[str, Tensor]:

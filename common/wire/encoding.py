@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from common.wire.codecs import DERIVED, RAW, Codec
 
 RESIDUAL = "residual."
 """Stands before the name of a tensor for what its coding has left out so far."""
+LATEST = 8
+"""Encodings that are made once for a layout, as rounds that follow each other have the same."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +157,14 @@ def _encoded_spec(spec: TensorSpec, tensor_encoding: TensorEncoding) -> TensorSp
     return TensorSpec(spec.name, "uint8", (size,), spec.purpose)
 
 
+@lru_cache(maxsize=LATEST)
 def downward(layout: Layout, codecs: Codecs) -> Encoding:
     """How x and c travel."""
     names = {Purpose.MODEL: codecs.down, Purpose.CONTROL: codecs.control}
     return Encoding(layout, [TensorEncoding(_codec(names, spec)) for spec in layout.specs])
 
 
+@lru_cache(maxsize=LATEST)
 def upward(layout: Layout, update_codec: str, control_codec: str) -> Encoding:
     """How an update travels: y_i as its difference to x unless it is raw, and c_i."""
     names = {Purpose.MODEL: update_codec, Purpose.CONTROL: control_codec}
@@ -174,6 +179,7 @@ def _codec(names: dict[Purpose, str], spec: TensorSpec) -> Codec:
     return codec_for(names[spec.purpose], spec.dtype, spec.num_elements) if spec.purpose in names else RAW
 
 
+@lru_cache(maxsize=LATEST)
 def without_control(encoding: Encoding) -> Encoding:
     """The same, with c left for the receiver to compute."""
     tensor_encodings = zip(encoding.layout.specs, encoding.tensor_encodings, strict=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from common.errors import Fault, WireError
 from common.tensors.layout import DTYPES, Layout, Purpose, TensorSpec
+from common.wire.chunks import parsed
 from common.wire.codec_choice import announced_codec
 from common.wire.encoding import Encoding, TensorEncoding
 from fedpvr.v1 import tensor_pb2 as pb
@@ -17,11 +20,18 @@ MAX_DIMS = 16
 MAX_TENSOR_BYTES = 1 << 40
 
 _DTYPE_BY_NUMBER = {dtype.number: name for name, dtype in DTYPES.items()}
+_MADE: WeakKeyDictionary[Encoding, tuple[pb.TensorSpec, ...]] = WeakKeyDictionary()
 
 
-def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
-    """Announces every tensor of a layout, and how it travels."""
-    return [
+def manifest(encoding: Encoding) -> tuple[pb.TensorSpec, ...]:
+    """Announces every tensor of a layout, and how it travels. Made once; nobody may change it."""
+    if encoding not in _MADE:
+        _MADE[encoding] = tuple(_entries(encoding))
+    return _MADE[encoding]
+
+
+def _entries(encoding: Encoding) -> Iterator[pb.TensorSpec]:
+    return (
         pb.TensorSpec(
             name=spec.name,
             dtype=pb.DType.ValueType(DTYPES[spec.dtype].number),
@@ -35,7 +45,7 @@ def manifest(encoding: Encoding) -> list[pb.TensorSpec]:
         for spec, tensor_encoding, sent in zip(
             encoding.layout.specs, encoding.tensor_encodings, encoding.encoded.specs, strict=True
         )
-    ]
+    )
 
 
 def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
@@ -55,6 +65,22 @@ def read_manifest(announced: Sequence[pb.TensorSpec]) -> Encoding:
         specs.append(spec)
         tensor_encodings.append(tensor_encoding)
     return Encoding(Layout(specs), tensor_encodings)
+
+
+def read_again(announced: Sequence[pb.TensorSpec]) -> Encoding:
+    """The same for a peer that announces the same in every round, which is read and checked once."""
+    return _read_once(tuple(entry.SerializeToString() for entry in announced))
+
+
+@lru_cache(maxsize=2)
+def _read_once(announced: tuple[bytes, ...]) -> Encoding:
+    return read_manifest([parsed(pb.TensorSpec, entry) for entry in announced])
+
+
+def require_expected(announced: Sequence[pb.TensorSpec], expected: Encoding) -> None:
+    """Raises the most telling error unless a peer announces just the expected tensors."""
+    if tuple(announced) != manifest(expected):
+        require_same(read_manifest(announced), expected)
 
 
 def _read_spec(entry: pb.TensorSpec) -> tuple[TensorSpec, TensorEncoding]:

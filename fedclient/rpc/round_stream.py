@@ -14,7 +14,7 @@ from common.wire.bundles import frames_in
 from common.wire.chunks import read_chunk
 from common.wire.codecs import DERIVED
 from common.wire.encoding import Encoding
-from common.wire.manifest import read_manifest, require_same
+from common.wire.manifest import read_again, require_same
 from fedclient.rpc.download import Download
 from fedclient.training.task import Task
 from fedpvr.v1 import federation_pb2 as pb
@@ -81,7 +81,7 @@ def receive_round(
 ) -> ReceivedRound:
     """Reads the stream behind a header, after checking all that the header announces."""
     started = time.monotonic()
-    announced = read_manifest(header.tensors)
+    announced = read_again(header.tensors)
     layout = _checked_layout(announced, model, frozen)
     rules = Rules.from_header(header)
     method = rules.method

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -43,31 +44,40 @@ def free_cores(threads: int | None) -> Iterator[int]:
 
     None: as many as there are for each client that shares them. Yields how many it is.
     """
-    cores = len(os.sched_getaffinity(0))
-    names = [f"core-{k}" for k in range(cores)]
-    folder = _folder("door", *names)
+    cores, folder = len(os.sched_getaffinity(0)), _folder()
     wanted = threads or max(1, cores // max(1, _company(folder)))
     with ExitStack() as held:
         if folder is not None:
-            with _opened(folder / "door") as door:
-                lock(door, wait=True)
-                for file in _take(min(wanted, cores), [folder / name for name in names]):
-                    held.enter_context(file)
+            with suppress(OSError):  # Where no file can be made training is only slower.
+                _wait_for_cores(min(wanted, cores), [folder / f"core-{k}" for k in range(cores)], held)
         yield wanted
+
+
+def _wait_for_cores(number: int, paths: Sequence[Path], held: ExitStack) -> None:
+    with _opened(paths[0].with_name("door")) as door:
+        lock(door, wait=True)
+        for file in _take(number, paths):
+            held.enter_context(file)
 
 
 @contextmanager
 def sharing_cores() -> Iterator[None]:
     """Makes this client one of those that share the cores while the block runs."""
+    with ExitStack() as held:
+        folder = _folder()
+        if folder is not None:
+            with suppress(OSError):
+                held.enter_context(_first_free(folder))
+        yield
+
+
+def _first_free(folder: Path) -> IO[bytes]:
     for number in itertools.count():
-        folder = _folder(f"client-{number}")
-        if folder is None:
-            yield
-            return
-        with _opened(folder / f"client-{number}") as seat:
-            if lock(seat):
-                yield
-                return
+        seat = _opened(folder / f"client-{number}")
+        if lock(seat):
+            return seat
+        seat.close()
+    raise AssertionError("there is no end of numbers")
 
 
 def _company(folder: Path | None) -> int:
@@ -81,43 +91,41 @@ def _company(folder: Path | None) -> int:
     return taken
 
 
-def _folder(*names: str) -> Path | None:
-    """Where files of these names are; None where there can be no gate, so that training is only slower."""
+def _folder() -> Path | None:
+    """Where the files are; None where there can be no gate."""
     folder = Path(tempfile.gettempdir()) / f"fedpvr-gate-{os.getuid()}"
     try:
-        # What is there is left alone: to touch it would be to write to disk, in every round of every client.
-        if not folder.exists():
+        try:
+            found = folder.stat()
+        except FileNotFoundError:
             folder.mkdir(mode=0o700, exist_ok=True)
-        # In a folder of somebody else everybody would wait for as long as that one likes.
-        if folder.stat().st_uid != os.getuid():
-            return None
-        for name in names:
-            if not (folder / name).exists():
-                (folder / name).touch()
+            found = folder.stat()
     except OSError:
         return None
-    return folder
+    # In a folder of somebody else everybody would wait for as long as that one likes.
+    return folder if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() else None
 
 
 def _opened(path: Path) -> IO[bytes]:
-    """A file to be locked, of which nothing is read or written."""
+    """A file to be locked, which is made where there is none; nothing is ever written to it."""
     return path.open("ab", buffering=0)
 
 
 def _take(number: int, paths: Sequence[Path]) -> Iterator[IO[bytes]]:
     """Locks so many of these files, those first that are free."""
-    left = []
+    taken: list[Path] = []
     for path in paths:
+        if number == len(taken):
+            return
         file = _opened(path)
-        if number and lock(file):
-            number -= 1
+        if lock(file):
+            taken.append(path)
             yield file
         else:
             file.close()
-            left.append(path)
-    for _ in range(number):
-        file = _First(left).wait()
-        left.remove(Path(file.name))
+    for _ in range(number - len(taken)):
+        file = _First([path for path in paths if path not in taken]).wait()
+        taken.append(Path(file.name))
         yield file
 
 

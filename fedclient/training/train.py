@@ -74,7 +74,7 @@ class Trainer:
     def train(self, task: Task, state: Flat) -> Update:
         """One round: K_i steps from x. `state` is laid out as `task.state_layout`, and is not changed."""
         started = time.monotonic()
-        if self._place.shares_memory:
+        if self._place.shares_memory and task.room is None:
             self._compute_on_x(task, state)  # And not on the last y_i, whose buffer can be used again.
         tensors = RoundTensors(task, state)
         personal = self.own.trained(tensors.next_state)

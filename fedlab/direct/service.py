@@ -26,6 +26,7 @@ from fedserver.rpc.uploads import Uploads
 from fedserver.run.board import Board
 from fedserver.run.round import Outcome, Round, Update
 from fedserver.run.run import Run
+from fedserver.store.spool import Upload
 from fedserver.traffic.traffic import CountedCall, Traffic
 
 SEEN = (Purpose.MODEL, Purpose.CONTROL)
@@ -99,9 +100,9 @@ class HandedService(Service):
 
 
 def _made(
-    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest, c_i: Flat | None
 ) -> tuple[pb.RoundHeader, tuple[Announced, int, Flat]]:
-    what = announced(run, current, member, request)
+    what = announced(run, current, member, request, c_i)
     return what.header, (what, current.number, current.raw)
 
 
@@ -144,20 +145,25 @@ class HandedUploads(Uploads):
     ) -> Outcome:
         assert isinstance(frames, _Stream), "nobody sends frames here"
         assert frames.handed is not None, "a header that announces tensors comes with them"
-        run, handed = self._board.require_run(), frames.handed
-        encoding = current.reader.encoding
-        layout = encoding.encoded
+        run, i = self._board.require_run(), member.index
+        layout = current.reader.encoding.encoded
         call.unsent(True, chunk_sizes(layout))
-        spool, i = run.spool, member.index
-        upload = await run.aside(spool.handed, i, update.update_id, handed.payload, handed.room, encoding)
         try:
-            update = await run.aside(decode, run, current, member, update, *upload.mapped(), SEEN)
+            upload, update = await run.aside(_taken, run, current, member, update, frames.handed)
         except StateError as error:
             self._board.fail(i, error)
-            raise
-        except WireError:
-            spool.drop(i, upload)
             raise
         end = layout.offsets[-1] + layout.specs[-1].num_bytes
         self._progress(i, end, end)
         return self._counted(run, member, update, upload)
+
+
+def _taken(run: Run, current: Round, member: Member, update: Update, handed: Handed) -> tuple[Upload, Update]:
+    """The update where it stays until the round is over; raises, and drops it, if it is bad."""
+    encoding, i = current.reader.encoding, member.index
+    upload = run.spool.handed(i, update.update_id, handed.payload, handed.room, encoding)
+    try:
+        return upload, decode(run, current, member, update, *upload.mapped(), SEEN)
+    except WireError:
+        run.spool.drop(i, upload)
+        raise

@@ -19,8 +19,8 @@ from fedserver.run.round import Round
 from fedserver.run.run import Run
 
 T = TypeVar("T")
-Made = Callable[[Run, Round, Member, pb.PullRoundRequest], tuple[pb.RoundHeader, T]]
-"""Makes the header of a round for one client, and its tensors as they reach it."""
+Made = Callable[[Run, Round, Member, pb.PullRoundRequest, Flat | None], tuple[pb.RoundHeader, T]]
+"""Makes the header of a round for one client, who may have lost its c_i, and its tensors as they reach it."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,21 @@ class Announced:
         return self.encoding.encoded
 
 
-def announced(run: Run, current: Round, member: Member, request: pb.PullRoundRequest) -> Announced:
+def needs_c_i(run: Run, current: Round, member: Member, request: pb.PullRoundRequest) -> bool:
+    """Whether a client has lost its c_i, and trains with it now."""
+    held = set(request.held_rounds) or {request.after_round}
+    return not current.rules.evaluation_only and run.variates.has_lost(member.index, held)
+
+
+def announced(
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest, c_i: Flat | None
+) -> Announced:
     """What a client needs, and the header that says so."""
     encoding, variates = run.down, run.variates
-    c_i = None
     if current.rules.evaluation_only:
         encoding = encoding.part(Purpose.MODEL, Purpose.BUFFER)
     elif current.rules.gradient_only or not current.needs_c(request.after_round):
         encoding = without_control(encoding)
-    if not current.rules.evaluation_only:
-        c_i = variates.lost(member.index, set(request.held_rounds) or {request.after_round})
     own = variates.layout if c_i is not None else NOTHING
     frozen = run.frozen if request.needs_frozen else NONE_FROZEN
     header = current.rules.to_header()
@@ -61,10 +66,10 @@ def announced(run: Run, current: Round, member: Member, request: pb.PullRoundReq
 
 
 def broadcast(
-    run: Run, current: Round, member: Member, request: pb.PullRoundRequest
+    run: Run, current: Round, member: Member, request: pb.PullRoundRequest, c_i: Flat | None
 ) -> tuple[pb.RoundHeader, Iterator[Bundle]]:
     """The header for one client and the messages with the chunks that it needs."""
-    what = announced(run, current, member, request)
+    what = announced(run, current, member, request, c_i)
     header, tensors, frozen = what.header, what.header.tensors, what.frozen
     sent = what.sent.specs
     positions = [position for position in current.positions if sent[position[0]].num_bytes]

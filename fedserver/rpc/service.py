@@ -22,7 +22,7 @@ from fedserver.events.clients import ClientStopped
 from fedserver.events.rounds import UpdateDeclined
 from fedserver.members.members import Members
 from fedserver.members.seats import Member
-from fedserver.rpc.broadcast import Made, T, broadcast
+from fedserver.rpc.broadcast import Made, T, broadcast, needs_c_i
 from fedserver.rpc.operator_calls import OperatorCalls
 from fedserver.rpc.seat import own_data, require_version, seat_reply, write_seats
 from fedserver.rpc.status import finished
@@ -110,11 +110,14 @@ class Service(OperatorCalls):
         if current.number <= request.after_round:
             return pb.RoundFrame(resend=pb.Resend(round=current.number)), None
         run = self._board.require_run()
+        c_i = None
         try:
-            header, tensors = await run.aside(made, run, current, member, request)
+            if needs_c_i(run, current, member, request):
+                c_i = await run.aside(run.variates.again, member.index)
         except StateError as error:
             self._board.fail(member.index, error)
             raise
+        header, tensors = made(run, current, member, request, c_i)
         presence.round_sent(member.index, current.number)
         return pb.RoundFrame(header=header), tensors
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from common.errors import Fault, StateError, SupersededError, UnavailableError, WireError
 from common.events import Emit
 from common.wire.chunks import Chunk, Position
-from common.wire.manifest import read_manifest, require_same
+from common.wire.manifest import require_expected
 from fedpvr.v1 import federation_pb2 as pb
 from fedserver.access.authenticate import Caller
 from fedserver.access.places import Place, QuickPlaces
@@ -60,7 +60,7 @@ class Uploads:
         if rules.evaluation_only:
             return self._evaluated(member, update)
         require_sound(update, member, run.fingerprint, rules)
-        require_same(read_manifest(header.tensors), current.reader.encoding)
+        require_expected(header.tensors, current.reader.encoding)
         start = (header.resume_from.tensor, header.resume_from.offset)
         with self._members.presence.uploading(member.index):
             async with self._places, self._quick.one() as place:

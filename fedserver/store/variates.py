@@ -107,14 +107,16 @@ class Variates:
         """||c_i|| by the name of the client, as a record has it."""
         return {names[i]: size for i, size in self.norms.items()}
 
-    def lost(self, i: int, held: Container[int]) -> Flat | None:
-        """The variate of a client that holds those of these rounds, where it has not the one that counts."""
+    def has_lost(self, i: int, held: Container[int]) -> bool:
+        """Whether a client that holds those of these rounds has not the one that counts."""
         if i not in self.counted or not self.layout.specs:
-            return None
+            return False
         # What a client starts with, as of round 0, it does not keep: the server has it.
         counted = self.counted[i]
-        if counted and counted in held and i not in self.changed:
-            return None
+        return not counted or counted not in held or i in self.changed
+
+    def again(self, i: int) -> Flat:
+        """The variate of a client that has lost it."""
         found = self.read(i)
         return self.layout.allocate() if found is None else found
 
