@@ -140,11 +140,12 @@ class Deployment:
         end([*self._nodes, self._link])
 
 
-def simulated(folder: Path, shapes: Path, num_clients: int, rounds: int) -> Took:
-    """Rounds of Flower's Ray simulation."""
+def simulated(folder: Path, shapes: Path, num_clients: int, rounds: int, cores: int | None = None) -> Took:
+    """Rounds of Flower's Ray simulation, with so many cores a client, or as many as are its default."""
     log, started = folder / "simulation.jsonl", time.time()
     home = folder / "simulation-home"
     home.mkdir()
+    told = [] if cores is None else [str(cores)]
     with (folder / "simulation.log").open("wb") as output:
         process = subprocess.Popen(
             [
@@ -154,6 +155,7 @@ def simulated(folder: Path, shapes: Path, num_clients: int, rounds: int) -> Took
                 str(num_clients),
                 str(rounds),
                 log,
+                *told,
             ],
             cwd=folder,
             env=_environment(home) | {"PYTHONPATH": str(APP)},

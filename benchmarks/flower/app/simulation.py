@@ -1,4 +1,7 @@
-"""The same in Flower's Ray simulation: `simulation.py SHAPES CLIENTS ROUNDS LOG`, in Flower's environment."""
+"""The same in Flower's Ray simulation: `simulation.py SHAPES CLIENTS ROUNDS LOG [CORES]`, in its environment.
+
+CORES is what a client has to itself; Flower's own default, if it is not said.
+"""
 
 from __future__ import annotations
 
@@ -21,5 +24,5 @@ def main(grid: Grid, _: Context) -> None:
 
 
 if __name__ == "__main__":
-    one_core = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(app, client_app, num_supernodes=int(sys.argv[2]), backend_config=one_core)
+    told = {"client_resources": {"num_cpus": int(sys.argv[5]), "num_gpus": 0.0}} if sys.argv[5:] else None
+    run_simulation(app, client_app, num_supernodes=int(sys.argv[2]), backend_config=told)
