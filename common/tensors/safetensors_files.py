@@ -115,8 +115,10 @@ def _checksum(note: Mapping[str, str], tensors: Mapping[str, Flat]) -> str:
     found = google_crc32c.value(text.encode())
     for name in sorted(tensors):
         for start in range(0, len(tensors[name]), SUMMED_BYTES):
-            found = google_crc32c.extend(found, tensors[name][start : start + SUMMED_BYTES])
-            time.sleep(0)  # Lets whoever waits for the interpreter have it.
+            piece = tensors[name][start : start + SUMMED_BYTES]
+            found = google_crc32c.extend(found, piece)
+            if len(piece) == SUMMED_BYTES:
+                time.sleep(0)  # Lets whoever waits for the interpreter have it.
     return f"{found:08x}"
 
 
