@@ -79,6 +79,14 @@ def demo(
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
+def _load() -> None:
+    """What wrong flags do not wait for; after it memory is kept as a client keeps it."""
+    with memory.loading():
+        import fedlab.simulation  # noqa: F401
+        from fedclient.training.freed_memory import KEPT_BYTES
+    memory.keep_pages(KEPT_BYTES)
+
+
 @main.command(
     epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10 --jobs 2")
 )
@@ -100,9 +108,9 @@ def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
     config, run_dir = resolve(**settings)
-    with memory.loading():
-        from common.devices.choice import on_devices
-        from fedlab.simulation import simulate as run_simulation
+    _load()
+    from common.devices.choice import on_devices
+    from fedlab.simulation import simulate as run_simulation
 
     with signals.stopped_by_signals():
         where = on_devices(device, autocast)
@@ -128,9 +136,9 @@ def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
     config, run_dir = resolve(**settings)
-    with memory.loading():
-        from common.devices.choice import on_devices
-        from fedlab.simulation import simulate as run_simulation
+    _load()
+    from common.devices.choice import on_devices
+    from fedlab.simulation import simulate as run_simulation
 
     with signals.stopped_by_signals():
         run_simulation(config, run_dir, emit, on_devices(device, autocast), resume=resume)
