@@ -115,6 +115,22 @@ def test_updates_give_the_same_bits_in_one_pass_and_in_several(monkeypatch: pyte
     assert after(2) == after(64)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_update_without_weight_is_in_no_sum_whatever_it_holds(place: int) -> None:
+    layout = layout_of("float32")
+    down, beyond = random_flat(layout, 0), random_flat(layout, 9)
+    layout.array(beyond, 0)[:] = np.inf
+    counting = [(random_flat(layout, seed), 1.0 + seed) for seed in (1, 2)]
+
+    def after(updates: list[tuple[Flat, float]]) -> bytes:
+        aggregate = Aggregate(layout, down)
+        for up, weight in updates:
+            aggregate.add(up, None, weight, min(weight, 1.0))
+        return result(aggregate, down, 2).tobytes()
+
+    assert after([*counting[:place], (beyond, 0.0), *counting[place:]]) == after(counting)
+
+
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = layout_of("float32", n=19 * BLOCK + 5)
     down, ups = random_flat(layout, 0), [random_flat(layout, seed) for seed in range(1, 6)]

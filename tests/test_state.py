@@ -158,6 +158,24 @@ def test_cores_are_shared_out_among_the_clients_that_share_them(gate: Path) -> N
     assert (alone, one_of_two, other, alone_again) == (2, 1, 1, 2)
 
 
+def test_a_turn_writes_nothing_to_the_gate_that_is_there(gate: Path) -> None:
+    def times() -> dict[str, tuple[int, int]]:
+        found = {path.name: path.stat() for path in [gate, *gate.iterdir()]}
+        return {name: (each.st_mtime_ns, each.st_ctime_ns) for name, each in found.items()}
+
+    with free_cores(2):
+        before = times()
+    with free_cores(2):
+        assert times() == before
+
+
+def test_where_no_file_can_be_made_a_client_trains_without_a_gate(gate: Path) -> None:
+    (gate / "door").mkdir(parents=True)
+    (gate / "client-0").mkdir()
+    with sharing_cores(), free_cores(2) as first, free_cores(2) as second:
+        assert (first, second) == (2, 2)
+
+
 def test_without_a_folder_of_its_own_a_client_trains_without_a_gate(gate: Path) -> None:
     gate.write_text("in the way")
     with sharing_cores(), free_cores(2) as first, free_cores(2) as second, free_cores(None) as third:

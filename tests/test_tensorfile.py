@@ -38,6 +38,19 @@ def test_files_open_in_the_standard_library_for_them(tmp_path: Path) -> None:
     assert torch.equal(found["w"].view(torch.uint8), wanted["w"].view(torch.uint8))
 
 
+@pytest.mark.parametrize("piece", [1, 7, 24])
+def test_a_checksum_is_the_same_in_pieces_of_any_size(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def written(name: str) -> bytes:
+        safetensors_files.write(tmp_path / name, LAYOUT, filled(LAYOUT), Purpose.MODEL)
+        return (tmp_path / name).read_bytes()
+
+    whole = written("whole")
+    monkeypatch.setattr(safetensors_files, "SUMMED_BYTES", piece)
+    assert written("pieces") == whole
+
+
 def test_a_file_is_what_the_standard_library_for_them_writes(tmp_path: Path) -> None:
     layout = Layout(
         TensorSpec(name, dtype, shape)

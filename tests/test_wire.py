@@ -186,8 +186,26 @@ def test_too_many_tensors_are_refused() -> None:
 )
 def test_other_tensors_than_expected_are_named(came: list[TensorSpec], fault: Fault) -> None:
     with pytest.raises(WireError) as caught:
-        manifest.require_same(Encoding(Layout(came)), Encoding(LAYOUT))
+        manifest.require_expected(manifest.manifest(Encoding(Layout(came))), Encoding(LAYOUT))
     assert caught.value.fault is fault
+
+
+def test_a_manifest_that_comes_again_is_read_once_and_another_one_anew() -> None:
+    def came(*specs: TensorSpec) -> list[tensor_pb.TensorSpec]:
+        return [tensor_pb.TensorSpec.FromString(each.SerializeToString()) for each in announced(*specs)]
+
+    def announced(*specs: TensorSpec) -> tuple[tensor_pb.TensorSpec, ...]:
+        return manifest.manifest(Encoding(Layout(specs)))
+
+    first, other = TensorSpec("a", "float32", (4,)), TensorSpec("a", "float32", (5,))
+    again = manifest.read_again(came(first))
+    assert manifest.read_again(came(first)) is again
+    assert manifest.read_again(came(other)).layout.specs == (other,)
+    assert again.layout.specs == (first,)
+    manifest.require_expected(came(first), again)
+    for _ in range(2):
+        with pytest.raises(WireError, match="announced twice"):
+            manifest.read_again(came(first, first))
 
 
 @pytest.mark.parametrize(
