@@ -30,6 +30,7 @@ from fedlab.sweep import cli as sweeps
 from fedlab.theory import cli as theory
 from fedserver import presets
 from fedserver.cli import checked_option, resolve, run_options
+from fedserver.config import RunConfig
 from fedserver.flag_types import resume_option
 from fedserver.settings import Section
 from fedserver.worker.partition import class_counts, dirichlet_partition
@@ -79,14 +80,6 @@ def demo(
     console.print(f"runs and logs: {folder}", highlight=False)
 
 
-def _load() -> None:
-    """What wrong flags do not wait for; after it memory is kept as a client keeps it."""
-    with memory.loading():
-        import fedlab.simulation  # noqa: F401
-        from fedclient.training.freed_memory import KEPT_BYTES
-    memory.keep_pages(KEPT_BYTES)
-
-
 @main.command(
     epilog=commandline.example("fedlab simulate --algorithm scaffold --alpha 0.1 --num-clients 10 --jobs 2")
 )
@@ -107,14 +100,7 @@ def simulate(emit: Emit, jobs: int, resume: bool, device: str, autocast: str, **
 
     Takes the flags of fedserver run and writes the same run directory, to the bit.
     """
-    config, run_dir = resolve(**settings)
-    _load()
-    from common.devices.choice import on_devices
-    from fedlab.simulation import simulate as run_simulation
-
-    with signals.stopped_by_signals():
-        where = on_devices(device, autocast)
-        run_simulation(config, run_dir, emit, where, jobs=jobs, resume=resume)
+    _simulate(*resolve(**settings), emit, device, autocast, resume=resume, jobs=jobs)
 
 
 @main.command(
@@ -135,13 +121,20 @@ def centralised(emit: Emit, resume: bool, device: str, autocast: str, **settings
     if given is not ParameterSource.DEFAULT:
         raise ConfigError("fedlab centralised has no --algorithm: there is nobody to average with")
     settings |= {"algorithm": "fedavg", "num_clients": 1, "partition": None}
-    config, run_dir = resolve(**settings)
-    _load()
-    from common.devices.choice import on_devices
-    from fedlab.simulation import simulate as run_simulation
+    _simulate(*resolve(**settings), emit, device, autocast, resume=resume)
 
+
+def _simulate(
+    config: RunConfig, run_dir: Path, emit: Emit, device: str, autocast: str, *, resume: bool, jobs: int = 1
+) -> None:
+    """Wrong flags do not wait for torch; memory is kept as a client keeps it."""
+    with memory.loading():
+        from common.devices.choice import on_devices
+        from fedclient.training.freed_memory import KEPT_BYTES
+        from fedlab.simulation import simulate as run_simulation
+    memory.keep_pages(KEPT_BYTES)
     with signals.stopped_by_signals():
-        run_simulation(config, run_dir, emit, on_devices(device, autocast), resume=resume)
+        run_simulation(config, run_dir, emit, on_devices(device, autocast), jobs=jobs, resume=resume)
 
 
 @main.command(epilog=commandline.example("fedlab report runs/a runs/b --link 2Mbit --out report.html"))
