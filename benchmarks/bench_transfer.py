@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,10 @@ from measure.timing import best_seconds
 
 VGG11_BYTES = 39_003_688
 MIB = 1 << 20
-ROUNDS = 7
+ROUNDS = 10
+WARM_UP = 3
+"""Rounds that do not count: a virtual machine may get pages only when they are used for the first time."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -187,13 +190,17 @@ def _add(found: report.Report, name: str, way: Way, direction: str, size: int) -
 
 
 def _wall(way: Way, direction: str) -> float:
-    """Median seconds for all clients, without the first time, which warms up."""
-    return median(phase.wall_s for phase in way.moved[direction][1:])
+    """Median seconds for all clients."""
+    return median(phase.wall_s for phase in _warm(way.moved[direction]))
 
 
 def _cpu(way: Way, direction: str) -> float:
     """Median processor seconds of both sides for one transfer."""
-    return median(phase.cpu_s for phase in way.moved[direction][1:]) / way.num_clients
+    return median(phase.cpu_s for phase in _warm(way.moved[direction])) / way.num_clients
+
+
+def _warm(rounds: list[T]) -> list[T]:
+    return rounds[min(WARM_UP, len(rounds) - 1) :]
 
 
 def _ratios(found: report.Report, ways: dict[str, Way], federations: dict[int, Ours]) -> None:
@@ -206,7 +213,7 @@ def _ratios(found: report.Report, ways: dict[str, Way], federations: dict[int, O
         found.ratio(what, both / best, at_most=2.0 if num_clients == 10 else None)
     many, ours = max(federations.items())
     down, up = (min(_wall(way, d) for way in raw if way.num_clients == many) for d in ("down", "up"))
-    folded = _wall(ours, "up") + median(ours.steps[1:])
+    folded = _wall(ours, "up") + median(_warm(ours.steps))
     what = f"{many} clients / what raw gRPC moves a second"
     found.ratio(f"broadcast to {what}", down / _wall(ours, "down"), at_least=0.85)
     found.ratio(f"fan-in with fold of {what}", up / folded, at_least=0.6)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
@@ -35,6 +36,7 @@ from common.server_step.moves import (
 )
 from common.server_step.rules import Rules
 from common.tensors.layout import Array, Flat, Float64, Layout, Purpose, from_float64
+from common.tensors.mapped_files import Stored
 
 Allocate = Callable[[Layout], Flat]
 """Gives memory for the next x, buffers and c."""
@@ -47,7 +49,7 @@ ServerState = Mapping[int, Float64]
 
 PIECE = 8 * BLOCK
 """Numbers that are folded in one go. Fewer are slower, though they would stay in a core's cache: threads wait
-for the interpreter between two calls. Of each mapped update a thread has a piece and a window in memory."""
+for the interpreter between two calls. Of updates in files each thread has one piece in memory."""
 WORTH_SPREADING = 1 << 20
 """Numbers, of all updates together, for which other threads are woken."""
 TOGETHER = 64
@@ -108,23 +110,28 @@ class Aggregate:
         """Gives each `use` the sum of all updates' moves of its tensor, with their weights, by pieces."""
         num_elements = sum(spec.num_elements for spec in self._layout.specs)
         spreads = cores.num_threads() > 1 and num_elements * len(self._waiting) >= WORTH_SPREADING
-        tasks = self._tasks(uses)
-        for index, found in cores.spread(_done, tasks) if spreads else map(_done, tasks):
-            waiting, purpose = self._waiting_for(index), self._layout.specs[index].purpose
-            for sizes in found:
-                self._together[index] += sizes.together
-                for (_, weight, squares), size in zip(waiting, sizes.apart, strict=True):
-                    squares[purpose] += size
-                    if weight:
-                        self._apart[index] += size * weight**2
+        with ExitStack() as opened:
+            stored = [opened.enter_context(Stored(y)) for y, _, _ in self._waiting]
+            tasks = self._tasks(uses, stored)
+            for index, found in cores.spread(_done, tasks) if spreads else map(_done, tasks):
+                waiting, purpose = self._waiting_for(index), self._layout.specs[index].purpose
+                for sizes in found:
+                    self._together[index] += sizes.together
+                    for (_, weight, squares), size in zip(waiting, sizes.apart, strict=True):
+                        squares[purpose] += size
+                        if weight:
+                            self._apart[index] += size * weight**2
 
-    def _tasks(self, uses: Iterable[tuple[int, Use]]) -> Iterator[_Task]:
-        """The pieces of all tensors."""
+    def _tasks(self, uses: Iterable[tuple[int, Use]], stored: Sequence[Stored]) -> Iterator[_Task]:
+        """The pieces of all tensors; `stored` are the updates that wait."""
         scratch = Scratch(min(PIECE, max((spec.num_elements for spec in self._layout.specs), default=0)))
         for index, use in uses:
             x, dtype = self._moves.base(index, None), self._layout.specs[index].dtype
             before = self._sums.get(index)
-            updates = [(self._layout.array(y, index).reshape(-1), w) for y, w, _ in self._waiting_for(index)]
+            updates = [
+                (stored[k].reading(self._layout, index), weight)
+                for k, (_, weight, _) in enumerate(self._waiting_for(index))
+            ]
             self._together[index] = 0.0
             for start in range(0, len(x), PIECE):
                 piece = slice(start, min(start + PIECE, len(x)))

@@ -22,7 +22,7 @@ from common.tensors.layout import (
     from_float64,
     to_float64,
 )
-from common.tensors.mapped_files import let_go_behind
+from common.tensors.mapped_files import Read
 
 BLOCK = 1 << 15
 """Elements handled at a time: so few that those of x, an update and the sums stay in a core's cache."""
@@ -105,7 +105,7 @@ class Sizes:
 
 
 class Scratch:
-    """Tables of three rows, one for each thread that folds.
+    """Tables of four rows, one for each thread that folds.
 
     They are kept from piece to piece: fresh memory would have to be cleared for each.
     """
@@ -120,7 +120,7 @@ class Scratch:
         try:
             whole = self._free.pop()
         except IndexError:
-            whole = np.empty((3, self._columns))
+            whole = np.empty((4, self._columns))
         yield whole[:, :columns]
         self._free.append(whole)
 
@@ -128,7 +128,7 @@ class Scratch:
 def folded(
     dtype: str,
     x: Array,
-    updates: list[tuple[Array, float]],
+    updates: list[tuple[Read, float]],
     before: Float64 | None,
     use: Use,
     piece: slice,
@@ -138,16 +138,15 @@ def folded(
     apart = []
     # What is ignored is of this thread, and not of whoever asked for it.
     with scratch.table(piece.stop - piece.start) as table, np.errstate(over="ignore", invalid="ignore"):
-        base, sums, other = table
+        base, sums, other, room = table
         write_float64(x[piece], dtype, base)
         if before is not None:
             sums[:] = before[piece]
         is_empty = before is None
-        for y, weight in updates:
+        for read, weight in updates:
             # The first move that counts becomes the sum: nothing is there that it would be added to.
             move = sums if is_empty and weight else other
-            difference(y[piece], base, dtype, move)
-            let_go_behind(y[piece])
+            difference(read(piece, room.view(np.uint8)), base, dtype, move)
             apart.append(_block_squares(move))
             if not weight:  # Times a move beyond all bounds it would be no number.
                 continue
