@@ -95,7 +95,7 @@ class Run:
 
     def allocate(self, layout: Layout) -> Flat:
         """Memory for the next x, buffers and c."""
-        return self.buffers.take(layout)
+        return self.buffers.take(layout) if self.in_process else layout.allocate()
 
     async def aside(self, work: Callable[..., T], *arguments: Any) -> T:
         """Does work on the model in a thread, unless it is so small that changing threads takes longer."""
