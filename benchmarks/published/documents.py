@@ -21,6 +21,8 @@ PICTURE = ROOT / "docs" / "pictures" / "round.svg"
 END = "<!-- end -->"
 Result = dict[str, Any]
 NAMES = {"idle": "4 KB", "cnn": "0.4 MB", "vgg11": "VGG-11"}
+OURS = ("ours", "fedlab simulate")
+"""Who a row is about that others are compared with, which come before it."""
 
 
 def results(folder: Path) -> dict[str, Result]:
@@ -47,11 +49,17 @@ def against_flower(found: dict[str, Result]) -> list[str]:
 def _pairs(
     rows: list[dict[str, Any]], models: tuple[str, ...], key: str, what: str, unit: Callable[[float], str]
 ) -> list[str]:
-    wanted, lines = [row for row in rows if row["model"] in models], []
-    for theirs, ours in zip(wanted[::2], wanted[1::2], strict=True):
-        case = f"{what}, {NAMES[ours['model']]}, {ours['clients']} clients"
-        times = shown(theirs[key] / ours[key])
-        lines.append(f"| {case} | {unit(ours[key])} | {unit(theirs[key])} | {times} |")
+    lines: list[str] = []
+    theirs: list[dict[str, Any]] = []
+    for row in (row for row in rows if row["model"] in models):
+        if row["who"] not in OURS:
+            theirs.append(row)
+            continue
+        case = f"{what}, {NAMES[row['model']]}, {row['clients']} clients"
+        for each in theirs:  # Others than the first say how they differ from it.
+            name, times = case if each is theirs[0] else each["who"], shown(each[key] / row[key])
+            lines.append(f"| {name} | {unit(row[key])} | {unit(each[key])} | {times} |")
+        theirs = []
     return lines
 
 
